@@ -1,0 +1,372 @@
+/* voltron.h: the public interface of libvoltron.
+ *
+ * Voltron runs a GGUF language model on one device or on several nearby ones.
+ *
+ *   vt_model    an opened model file: weights (memory-mapped), tokenizer, facts. Immutable once
+ *               open; may be shared by any number of sessions and threads.
+ *   vt_cluster  worker devices that hold a part of a model's layers. Optional.
+ *   vt_session  one conversation: token history, KV cache, sampler. One thread at a time.
+ *   vt_worker   the other side of a cluster: lends this process's memory and cores.
+ *
+ * Rules that hold for every function here:
+ *   - The library never prints, exits, aborts or reads the environment. What went wrong comes back
+ *     as a vt_status and, where the caller passes one, a sentence in a vt_error. `err` may be NULL.
+ *   - On failure nothing is allocated: out-parameters hold NULL (or are untouched, where stated).
+ *   - Sizes say their unit: _bytes, _tokens, _ns. Strings are UTF-8, NUL-terminated unless a length
+ *     is passed along. Pointers returned by a getter belong to the object they were asked of.
+ *   - Parameter structs come from their vt_…_params_default() and are changed field by field.
+ *
+ * docs/example.c is a complete program; docs/library.md explains the parts.
+ */
+#ifndef VOLTRON_H
+#define VOLTRON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define VT_VERSION "0.1.0"
+
+/* Version of the library that was linked, e.g. "0.1.0". */
+const char *vt_version(void);
+
+/* ---------------------------------------------------------------------------------------------
+ * Status codes
+ * ------------------------------------------------------------------------------------------- */
+
+/* One line per code: name, number, text. vt_status, vt_status_name and vt_status_text are made of
+ * it. Numbers are stable: they also are voltron-run's exit codes. */
+#define VT_STATUS_MAP(X)                                                                           \
+    X(OK, 0, "success")                                                                            \
+    X(ERR_INTERNAL, 1, "internal error (a bug in Voltron)")                                        \
+    X(ERR_ARGUMENT, 2, "invalid argument")                                                         \
+    X(ERR_IO, 3, "file could not be read or written")                                              \
+    X(ERR_FORMAT, 4, "malformed input")                                                            \
+    X(ERR_UNSUPPORTED, 5, "not supported")                                                         \
+    X(ERR_MEMORY, 6, "not enough memory")                                                          \
+    X(ERR_CONTEXT_FULL, 7, "the context is full")                                                  \
+    X(ERR_NETWORK, 8, "a device could not be reached or was lost")                                 \
+    X(ERR_PROTOCOL, 9, "a device sent something that was not expected")                            \
+    X(ERR_TIMEOUT, 10, "a deadline passed")                                                        \
+    X(ERR_BUSY, 11, "in use")                                                                      \
+    X(ERR_CANCELLED, 12, "cancelled")                                                              \
+    X(ERR_REMOTE, 13, "a device reported an error")
+
+typedef enum vt_status {
+#define X(name, number, text) VT_##name = (number),
+    VT_STATUS_MAP(X)
+#undef X
+} vt_status;
+
+/* "VT_ERR_IO" and "file could not be read or written"; for an unknown number "VT_UNKNOWN" and
+ * "unknown status". Never NULL. */
+const char *vt_status_name(vt_status status);
+const char *vt_status_text(vt_status status);
+
+/* What went wrong, for a person: names the offender (file, key, tensor, device, flag), what was
+ * found and what would be right. Filled only by a call that fails. */
+typedef struct vt_error {
+    vt_status status;
+    char message[512];
+} vt_error;
+
+/* ---------------------------------------------------------------------------------------------
+ * Log and progress
+ * ------------------------------------------------------------------------------------------- */
+
+typedef enum vt_log_level { VT_LOG_DEBUG, VT_LOG_INFO, VT_LOG_WARNING, VT_LOG_ERROR } vt_log_level;
+
+/* Receives one line without newline. May be called from any thread of the library, one call at a
+ * time per object. `write` NULL: no log. */
+typedef struct vt_log {
+    void (*write)(void *user, vt_log_level level, const char *message);
+    void *user;
+} vt_log;
+
+/* Receives how far a long operation is, in bytes. Called from the thread that started it. */
+typedef struct vt_progress {
+    void (*report)(void *user, const char *what, uint64_t done_bytes, uint64_t total_bytes);
+    void *user;
+} vt_progress;
+
+/* ---------------------------------------------------------------------------------------------
+ * GGUF files, as they are
+ * ------------------------------------------------------------------------------------------- */
+
+/* A GGUF file's metadata and tensor directory, of any architecture. */
+typedef struct vt_gguf vt_gguf;
+
+typedef struct vt_gguf_entry {
+    const char *key;
+    const char *type;   /* "u32", "str", "f32[2048]", … */
+    uint64_t count;     /* elements; 1 for a scalar */
+} vt_gguf_entry;
+
+typedef struct vt_gguf_tensor {
+    const char *name;
+    const char *type;        /* "F16", "Q8_0", … */
+    uint32_t dimension_count;
+    uint64_t dimensions[4];  /* innermost (contiguous) first, as in the file; unused ones are 1 */
+    uint64_t offset_bytes;   /* from the start of the file */
+    uint64_t size_bytes;
+} vt_gguf_tensor;
+
+vt_status vt_gguf_open(const char *path, vt_gguf **out, vt_error *err);
+void vt_gguf_close(vt_gguf *gguf);
+uint32_t vt_gguf_version(const vt_gguf *gguf);
+uint64_t vt_gguf_entry_count(const vt_gguf *gguf);
+uint64_t vt_gguf_tensor_count(const vt_gguf *gguf);
+
+/* Entry or tensor `index` (< count). VT_ERR_ARGUMENT past the end. */
+vt_status vt_gguf_get_entry(const vt_gguf *gguf, uint64_t index, vt_gguf_entry *out);
+vt_status vt_gguf_get_tensor(const vt_gguf *gguf, uint64_t index, vt_gguf_tensor *out);
+
+/* Text of an entry's value: numbers in decimal, strings escaped and quoted, of an array its first
+ * `max_elements`. Writes at most `capacity` bytes with the NUL; returns the bytes the whole text
+ * needs without it, as snprintf does. */
+size_t vt_gguf_entry_text(const vt_gguf *gguf, uint64_t index, uint64_t max_elements, char *buffer,
+                          size_t capacity);
+
+/* ---------------------------------------------------------------------------------------------
+ * Models
+ * ------------------------------------------------------------------------------------------- */
+
+typedef struct vt_model vt_model;
+
+typedef struct vt_model_params {
+    bool vocabulary_only; /* read the tokenizer, expect no weights */
+    vt_log log;
+} vt_model_params;
+
+typedef struct vt_model_info {
+    const char *architecture; /* "qwen2", "llama" */
+    const char *name;         /* general.name, or "" */
+    uint32_t layers;
+    uint32_t embedding_length; /* d */
+    uint32_t heads, kv_heads, head_dim;
+    uint32_t feed_forward_length;
+    uint32_t vocabulary_tokens;
+    uint32_t context_tokens;   /* what the model was trained for */
+    uint64_t parameters;
+    uint64_t weight_bytes;     /* as stored in the file */
+    uint64_t kv_bytes_per_token_f16;
+} vt_model_info;
+
+vt_model_params vt_model_params_default(void);
+
+/* Opens a GGUF file (v2 or v3). The file is mapped read-only and must not change while open.
+ * ERR_IO, ERR_FORMAT (which key or tensor is wrong), ERR_UNSUPPORTED (architecture, weight type,
+ * tokenizer), ERR_MEMORY. */
+vt_status vt_model_open(const char *path, const vt_model_params *params, vt_model **out,
+                        vt_error *err);
+
+/* The same from memory (an asset of an app). `data` is 32-byte aligned, is not copied and must
+ * stay valid and unchanged until the model is closed. */
+vt_status vt_model_open_memory(const void *data, size_t data_bytes, const vt_model_params *params,
+                               vt_model **out, vt_error *err);
+
+/* Closes a model that no session or cluster uses any more. NULL is fine. */
+void vt_model_close(vt_model *model);
+
+void vt_model_get_info(const vt_model *model, vt_model_info *out);
+
+/* ---------------------------------------------------------------------------------------------
+ * Text and tokens
+ * ------------------------------------------------------------------------------------------- */
+
+typedef int32_t vt_token;
+
+#define VT_TOKEN_NONE (-1)
+
+typedef enum vt_tokenize_flags {
+    VT_TOKENIZE_BOS = 1,     /* put the BOS token first if the model asks for one */
+    VT_TOKENIZE_SPECIAL = 2, /* recognise control tokens such as <|im_start|> in the text; without
+                                it they are ordinary characters, which is what user text needs */
+} vt_tokenize_flags;
+
+vt_token vt_model_bos(const vt_model *model); /* VT_TOKEN_NONE if there is none */
+vt_token vt_model_eos(const vt_model *model);
+bool vt_model_is_stop(const vt_model *model, vt_token token); /* eos, eot, eom or end of turn */
+
+/* Tokens that `text_bytes` of text need at most, BOS included. */
+size_t vt_tokenize_bound(const vt_model *model, size_t text_bytes);
+
+/* Writes the token ids of `text` into `tokens` (room for `capacity`) and their number into *count.
+ * Bytes that are not UTF-8 are kept, as byte tokens. ERR_ARGUMENT if the room does not suffice
+ * (*count then is what is needed), ERR_MEMORY. */
+vt_status vt_tokenize(const vt_model *model, const char *text, size_t text_bytes, unsigned flags,
+                      vt_token *tokens, size_t capacity, size_t *count, vt_error *err);
+
+/* Bytes of one token, not NUL-terminated; may be a part of a UTF-8 sequence. Control tokens give
+ * their name. NULL and 0 bytes for an id outside the vocabulary. */
+const char *vt_token_bytes(const vt_model *model, vt_token token, size_t *bytes);
+bool vt_token_is_control(const vt_model *model, vt_token token);
+
+/* ---------------------------------------------------------------------------------------------
+ * Clusters: the main device's side
+ * ------------------------------------------------------------------------------------------- */
+
+typedef struct vt_cluster vt_cluster;
+
+typedef struct vt_cluster_params {
+    const char *const *devices; /* device_count strings "HOST:PORT", in the order layers run */
+    size_t device_count;
+    const uint32_t *split;      /* layers per device: device_count + 1 numbers, the main device
+                                   first, or device_count numbers (the main device then runs no
+                                   layer, only embedding and output). NULL: even shares. */
+    size_t split_count;
+    const char *key_path;       /* file with the cluster key; NULL: none, loopback only */
+    uint32_t connect_timeout_ms;
+    uint32_t step_timeout_ms;   /* longest wait for a result while all devices show life */
+    vt_log log;
+    vt_progress progress;
+} vt_cluster_params;
+
+typedef struct vt_device_info {
+    const char *address;   /* "main" or HOST:PORT */
+    uint32_t first_layer, layer_count;
+    uint64_t memory_bytes; /* its budget; 0: not limited */
+    uint64_t weight_bytes; /* weights it holds for this model */
+    uint64_t busy_ns;      /* time spent computing since the cluster was opened */
+} vt_device_info;
+
+vt_cluster_params vt_cluster_params_default(void);
+
+/* Connects to the devices and gives each the weights of its layers. ERR_NETWORK names the device
+ * that could not be reached, ERR_MEMORY each device's shortfall, ERR_BUSY a device that serves
+ * another main device. */
+vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params, vt_cluster **out,
+                          vt_error *err);
+void vt_cluster_close(vt_cluster *cluster);
+
+/* Devices including the main one, which is index 0. */
+size_t vt_cluster_device_count(const vt_cluster *cluster);
+vt_status vt_cluster_get_device(const vt_cluster *cluster, size_t index, vt_device_info *out);
+
+/* ---------------------------------------------------------------------------------------------
+ * Sessions
+ * ------------------------------------------------------------------------------------------- */
+
+typedef struct vt_session vt_session;
+
+typedef enum vt_kv_type { VT_KV_F16, VT_KV_F32 } vt_kv_type;
+
+/* How the next token is drawn, applied in this order. */
+typedef struct vt_sampling {
+    float repeat_penalty;     /* 1: off. Divides positive, multiplies negative logits */
+    uint32_t repeat_last_tokens; /* of the tokens seen last */
+    float temperature;        /* 0: always the most likely token */
+    uint32_t top_k;           /* 0: off */
+    float top_p;              /* 1: off */
+    float min_p;              /* 0: off. Relative to the most likely token */
+    uint64_t seed;            /* same seed, same model, same text: same answer */
+} vt_sampling;
+
+typedef struct vt_session_params {
+    uint32_t context_tokens; /* 0: the model's, at most 4096 */
+    uint32_t batch_tokens;   /* prefill batch, 0: 128 */
+    vt_kv_type kv_type;
+    vt_sampling sampling;
+    vt_cluster *cluster;     /* NULL: everything in this process. One session per cluster */
+} vt_session_params;
+
+typedef struct vt_session_stats {
+    uint64_t prefill_tokens, prefill_ns;
+    uint64_t decode_tokens, decode_ns;
+    uint64_t weight_bytes_per_token; /* what decoding one token reads, over all devices */
+    uint32_t context_tokens, used_tokens;
+    uint64_t kv_bytes;               /* on this device */
+} vt_session_stats;
+
+typedef enum vt_stop_reason {
+    VT_STOP_LENGTH,  /* max_tokens were produced */
+    VT_STOP_TOKEN,   /* the model ended its text */
+    VT_STOP_CONTEXT, /* no room left in the context */
+    VT_STOP_CALLER,  /* the callback said stop, or vt_session_cancel was called */
+} vt_stop_reason;
+
+/* A piece of text that may be shown now: whole UTF-8 sequences. Return false to stop. */
+typedef bool (*vt_text_fn)(void *user, const char *text, size_t text_bytes);
+
+/* Logits of one position, `vocabulary_tokens` floats, valid during the call. Return false to stop. */
+typedef bool (*vt_logits_fn)(void *user, uint32_t position, const float *logits);
+
+vt_sampling vt_sampling_default(void); /* temperature 0.7, top_k 40, top_p 0.95, min_p 0.05 */
+vt_session_params vt_session_params_default(void);
+
+/* ERR_MEMORY says what the KV cache would need; ERR_BUSY: the cluster has a session already. */
+vt_status vt_session_open(const vt_model *model, const vt_session_params *params, vt_session **out,
+                          vt_error *err);
+void vt_session_close(vt_session *session);
+
+/* Appends tokens to the history and computes them (prefill). Nothing is appended on
+ * ERR_CONTEXT_FULL and ERR_ARGUMENT (an id outside the vocabulary). */
+vt_status vt_session_feed(vt_session *session, const vt_token *tokens, size_t count, vt_error *err);
+
+/* The same for text; flags as for vt_tokenize. */
+vt_status vt_session_feed_text(vt_session *session, const char *text, size_t text_bytes,
+                               unsigned flags, vt_error *err);
+
+/* As vt_session_feed, and hands out the logits of every position. */
+vt_status vt_session_feed_logits(vt_session *session, const vt_token *tokens, size_t count,
+                                 vt_logits_fn on_logits, void *user, vt_error *err);
+
+/* Draws the next token, appends it to the history and computes it when it is needed. */
+vt_status vt_session_next(vt_session *session, vt_token *out, vt_error *err);
+
+/* Draws up to max_tokens tokens and streams their text. The stop token is not shown. */
+vt_status vt_session_generate(vt_session *session, uint64_t max_tokens, vt_text_fn on_text,
+                              void *user, vt_stop_reason *reason, vt_error *err);
+
+/* Forgets all but the first `tokens` tokens (0: everything). */
+vt_status vt_session_rewind(vt_session *session, uint32_t tokens, vt_error *err);
+
+/* The history, `*count` ids. */
+const vt_token *vt_session_history(const vt_session *session, size_t *count);
+
+/* Logits after the newest token, or NULL before the first. Valid until the next call. */
+vt_status vt_session_logits(vt_session *session, const float **out, vt_error *err);
+
+/* Ends a running call soon with ERR_CANCELLED (generate: VT_STOP_CALLER). Callable from any thread
+ * and from signal handlers; the next call starts afresh. */
+void vt_session_cancel(vt_session *session);
+
+void vt_session_get_stats(const vt_session *session, vt_session_stats *out);
+
+/* ---------------------------------------------------------------------------------------------
+ * Workers: the other devices' side
+ * ------------------------------------------------------------------------------------------- */
+
+typedef struct vt_worker vt_worker;
+
+typedef struct vt_worker_params {
+    const char *listen;    /* "HOST:PORT"; port 0 takes a free one. Without a key: loopback only */
+    uint64_t memory_bytes; /* for weights, KV cache and scratch; 0: what the system has to spare */
+    const char *key_path;  /* file with the cluster key, or NULL */
+    vt_log log;
+} vt_worker_params;
+
+vt_worker_params vt_worker_params_default(void);
+
+/* Binds and listens. ERR_ARGUMENT (address), ERR_NETWORK (port in use, …). */
+vt_status vt_worker_open(const vt_worker_params *params, vt_worker **out, vt_error *err);
+void vt_worker_close(vt_worker *worker);
+
+/* "127.0.0.1:7001", with the port that was taken. */
+const char *vt_worker_address(const vt_worker *worker);
+
+/* Serves one main device after the other until vt_worker_stop; then returns VT_OK. */
+vt_status vt_worker_run(vt_worker *worker, vt_error *err);
+
+/* Callable from any thread and from signal handlers. */
+void vt_worker_stop(vt_worker *worker);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

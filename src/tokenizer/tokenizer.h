@@ -1,0 +1,43 @@
+/* tokenizer.h: text to token ids and back, as the model file's tokenizer.ggml.* keys say. */
+#ifndef VTI_TOKENIZER_H
+#define VTI_TOKENIZER_H
+
+#include "../gguf.h"
+
+/* Immutable once open; any number of threads may use one. Keeps no pointer into the GGUF. */
+typedef struct vti_tokenizer vti_tokenizer;
+
+/* ERR_FORMAT names the key; ERR_UNSUPPORTED names a tokenizer.ggml.model or .pre that is not known
+ * and lists those that are. */
+vt_status vti_tokenizer_open(const vt_gguf *gguf, vti_tokenizer **out, vt_error *err);
+void vti_tokenizer_close(vti_tokenizer *tokenizer);
+
+uint32_t vti_tokenizer_size(const vti_tokenizer *tokenizer);
+
+/* As vt_tokenize; flags are vt_tokenize_flags. */
+size_t vti_tokenizer_bound(const vti_tokenizer *tokenizer, size_t text_bytes);
+vt_status vti_tokenizer_encode(const vti_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                               unsigned flags, vt_token *tokens, size_t capacity, size_t *count,
+                               vt_error *err);
+
+/* As vt_token_bytes. */
+const char *vti_tokenizer_bytes(const vti_tokenizer *tokenizer, vt_token token, size_t *bytes);
+bool vti_tokenizer_is_control(const vti_tokenizer *tokenizer, vt_token token);
+vt_token vti_tokenizer_bos(const vti_tokenizer *tokenizer); /* VT_TOKEN_NONE: none */
+vt_token vti_tokenizer_eos(const vti_tokenizer *tokenizer);
+bool vti_tokenizer_is_stop(const vti_tokenizer *tokenizer, vt_token token);
+
+/* Streaming: bytes go in as tokens come, whole UTF-8 sequences come out. A sequence that can no
+ * longer become valid is passed on as U+FFFD. Zero-initialise;
+ * at the end vti_utf8_flush gives what is left (U+FFFD for a cut sequence). */
+typedef struct vti_utf8_stream {
+    unsigned char pending[4];
+    uint8_t pending_bytes;
+} vti_utf8_stream;
+
+/* Writes to `out`, which has room for vti_utf8_bound(bytes); returns the bytes written. */
+size_t vti_utf8_bound(size_t bytes);
+size_t vti_utf8_push(vti_utf8_stream *stream, const char *data, size_t bytes, char *out);
+size_t vti_utf8_flush(vti_utf8_stream *stream, char *out);
+
+#endif
