@@ -1,0 +1,19 @@
+/* mapped_file.h: a whole file as read-only memory. */
+#ifndef VTI_MAPPED_FILE_H
+#define VTI_MAPPED_FILE_H
+
+#include "error.h"
+
+/* `data` starts on a page; NULL for an empty file. All zero: nothing is mapped. */
+typedef struct vti_mapped_file {
+    const void *data;
+    size_t bytes;
+} vti_mapped_file;
+
+/* ERR_IO names the path and the reason. Only regular files: a pipe or a device cannot be mapped. */
+vt_status vti_mapped_file_open(const char *path, vti_mapped_file *out, vt_error *err);
+
+/* Leaves *file all zero; an all-zero *file is fine. */
+void vti_mapped_file_close(vti_mapped_file *file);
+
+#endif
