@@ -257,13 +257,13 @@ typedef enum vt_kv_type { VT_KV_F16, VT_KV_F32 } vt_kv_type;
 
 /* How the next token is drawn, applied in this order. */
 typedef struct vt_sampling {
-    float repeat_penalty;     /* 1: off. Divides positive, multiplies negative logits */
-    uint32_t repeat_last_tokens; /* of the tokens seen last */
-    float temperature;        /* 0: always the most likely token */
-    uint32_t top_k;           /* 0: off */
-    float top_p;              /* 1: off */
-    float min_p;              /* 0: off. Relative to the most likely token */
-    uint64_t seed;            /* same seed, same model, same text: same answer */
+    float repeat_penalty;        /* 1: off. Divides positive, multiplies negative logits … */
+    uint32_t repeat_last_tokens; /* … of the tokens seen last, that many */
+    uint32_t top_k;              /* 0: off */
+    float top_p;                 /* 1: off */
+    float min_p;                 /* 0: off. Relative to the most likely token */
+    float temperature;           /* 0: always the most likely token */
+    uint64_t seed;               /* same seed, same model, same text: same answer */
 } vt_sampling;
 
 typedef struct vt_session_params {

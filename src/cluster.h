@@ -1,0 +1,35 @@
+/* cluster.h: what a session needs of a cluster. The main device runs the first layers itself; the
+ * others follow, device to device, and the last one sends the residual stream back. */
+#ifndef VTI_CLUSTER_H
+#define VTI_CLUSTER_H
+
+#include <stdatomic.h>
+
+#include "model.h"
+
+const vt_model *vti_cluster_model(const vt_cluster *cluster);
+
+/* Weights of the main device's own layers: the first ones. */
+const vti_weights *vti_cluster_main_weights(const vt_cluster *cluster);
+
+/* True if any layer runs elsewhere. */
+bool vti_cluster_has_remote(const vt_cluster *cluster);
+
+/* Makes all workers ready for a conversation; ERR_BUSY if there is one. */
+vt_status vti_cluster_begin_session(vt_cluster *cluster, uint32_t context_tokens,
+                                    uint32_t batch_tokens, vt_kv_type kv_type, vt_error *err);
+void vti_cluster_end_session(vt_cluster *cluster);
+
+/* Sends the residual stream (tokens × d) of a step to the next device. Of the result only the last
+ * row comes back unless `all_rows`. */
+vt_status vti_cluster_send(vt_cluster *cluster, const float *h, uint32_t position, uint32_t tokens,
+                           bool all_rows, vt_error *err);
+
+/* Waits for the result of the oldest step that was sent: `rows` × d floats. */
+vt_status vti_cluster_receive(vt_cluster *cluster, float *h, uint32_t rows,
+                              const atomic_bool *cancelled, vt_error *err);
+
+/* Adds to what the main device spent computing. */
+void vti_cluster_count_busy(vt_cluster *cluster, uint64_t ns);
+
+#endif

@@ -1,0 +1,223 @@
+#include "model.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+vt_model_params vt_model_params_default(void) { return (vt_model_params){0}; }
+
+/* Every tensor that a run would touch is looked up and checked now, so that a damaged file is
+ * refused when it is opened and not in the middle of an answer. */
+static vt_status check_tensors(vt_model *model, vt_error *err)
+{
+    vti_source source;
+    for (unsigned role = VTI_LAYER_ROLE_COUNT; role < VTI_ROLE_COUNT; role++)
+        VTI_TRY(vti_source_find(model->gguf, &model->hparams, (vti_role)role, 0, &source, err));
+    VTI_TRY(vti_source_find(model->gguf, &model->hparams, VTI_TOKEN_EMBD, 0, &model->embedding,
+                            err));
+    for (uint32_t layer = 0; layer < model->hparams.layers; layer++)
+        for (unsigned role = 0; role < VTI_LAYER_ROLE_COUNT; role++)
+            VTI_TRY(vti_source_find(model->gguf, &model->hparams, (vti_role)role, layer, &source,
+                                    err));
+    return VT_OK;
+}
+
+static void count_weights(vt_model *model)
+{
+    uint64_t count = vt_gguf_tensor_count(model->gguf);
+    for (uint64_t i = 0; i < count; i++) {
+        vt_gguf_tensor tensor;
+        if (vt_gguf_get_tensor(model->gguf, i, &tensor) != VT_OK) continue;
+        uint64_t elements = 1;
+        for (int j = 0; j < 4; j++) elements *= tensor.dimensions[j];
+        model->parameters += elements;
+        model->weight_bytes += tensor.size_bytes;
+    }
+}
+
+static vt_status read_name(vt_model *model, vt_error *err)
+{
+    vti_gguf_string name = {"", 0};
+    VTI_TRY(vti_gguf_get_string(model->gguf, "general.name", false, &name, err));
+    model->name = strndup(name.data, name.bytes < 256 ? name.bytes : 256);
+    return model->name ? VT_OK : vti_fail(err, VT_ERR_MEMORY, "no memory for the model's name");
+}
+
+static vt_status check_vocabulary(const vt_model *model, vt_error *err)
+{
+    uint32_t tokens = vti_tokenizer_size(model->tokenizer);
+    if (tokens <= model->hparams.vocab) return VT_OK;
+    return vti_fail(err, VT_ERR_FORMAT,
+                    "%s: the tokenizer has %" PRIu32 " tokens but token_embd.weight only %" PRIu32
+                    " rows",
+                    vti_gguf_name(model->gguf), tokens, model->hparams.vocab);
+}
+
+static vt_status read_model(vt_model *model, vt_error *err)
+{
+    VTI_TRY(read_name(model, err));
+    if (!model->vocabulary_only) VTI_TRY(vti_hparams_read(model->gguf, &model->hparams, err));
+    VTI_TRY(vti_tokenizer_open(model->gguf, &model->tokenizer, err));
+    if (model->vocabulary_only) return VT_OK;
+    VTI_TRY(check_vocabulary(model, err));
+    count_weights(model);
+    return check_tensors(model, err);
+}
+
+/* Takes over `gguf`, also on failure. */
+static vt_status open_gguf(vt_gguf *gguf, const vt_model_params *params, vt_model **out,
+                           vt_error *err)
+{
+    vt_model *model = calloc(1, sizeof *model);
+    if (!model || pthread_mutex_init(&model->lock, NULL) != 0) {
+        free(model);
+        vt_gguf_close(gguf);
+        return vti_fail(err, VT_ERR_MEMORY, "no memory for a model");
+    }
+    model->gguf = gguf;
+    if (params) {
+        model->log = params->log;
+        model->vocabulary_only = params->vocabulary_only;
+    }
+    vti_kernels_init(&model->kernels, ~0u);
+    vt_status status = read_model(model, err);
+    if (status != VT_OK) {
+        vt_model_close(model);
+        return status;
+    }
+    *out = model;
+    return VT_OK;
+}
+
+vt_status vt_model_open(const char *path, const vt_model_params *params, vt_model **out,
+                        vt_error *err)
+{
+    if (!out) return vti_fail(err, VT_ERR_ARGUMENT, "vt_model_open: out is NULL");
+    *out = NULL;
+    if (!path) return vti_fail(err, VT_ERR_ARGUMENT, "vt_model_open: path is NULL");
+    vt_gguf *gguf;
+    VTI_TRY(vt_gguf_open(path, &gguf, err));
+    return open_gguf(gguf, params, out, err);
+}
+
+vt_status vt_model_open_memory(const void *data, size_t data_bytes, const vt_model_params *params,
+                               vt_model **out, vt_error *err)
+{
+    if (!out) return vti_fail(err, VT_ERR_ARGUMENT, "vt_model_open_memory: out is NULL");
+    *out = NULL;
+    vt_gguf *gguf;
+    VTI_TRY(vti_gguf_open_memory(data, data_bytes, "model in memory", &gguf, err));
+    return open_gguf(gguf, params, out, err);
+}
+
+void vt_model_close(vt_model *model)
+{
+    if (!model) return;
+    vti_weights_free(model->all_layers);
+    vti_tensor_free(&model->output_norm);
+    vti_tensor_free(&model->output);
+    vti_tokenizer_close(model->tokenizer);
+    vt_gguf_close(model->gguf);
+    free(model->name);
+    pthread_mutex_destroy(&model->lock);
+    free(model);
+}
+
+void vt_model_get_info(const vt_model *model, vt_model_info *out)
+{
+    const vti_hparams *p = &model->hparams;
+    *out = (vt_model_info){
+        .architecture = model->vocabulary_only ? "" : vti_arch_name(p->arch),
+        .name = model->name,
+        .layers = p->layers,
+        .embedding_length = p->d,
+        .heads = p->heads,
+        .kv_heads = p->kv_heads,
+        .head_dim = p->head_dim,
+        .feed_forward_length = p->ff,
+        .vocabulary_tokens = model->vocabulary_only ? vti_tokenizer_size(model->tokenizer)
+                                                    : p->vocab,
+        .context_tokens = p->context,
+        .parameters = model->parameters,
+        .weight_bytes = model->weight_bytes,
+        .kv_bytes_per_token_f16 = p->layers * vti_hparams_kv_bytes(p, 2),
+    };
+}
+
+vt_status vti_model_layers(vt_model *model, const vti_weights **out, vt_error *err)
+{
+    pthread_mutex_lock(&model->lock);
+    vt_status status = VT_OK;
+    if (!model->all_layers)
+        status = vti_weights_load(model->gguf, &model->hparams, &model->kernels, 0,
+                                  model->hparams.layers, &model->all_layers, err);
+    *out = model->all_layers;
+    pthread_mutex_unlock(&model->lock);
+    return status;
+}
+
+static vt_status load_head(vt_model *model, vt_error *err)
+{
+    const vti_hparams *p = &model->hparams;
+    vti_source norm, output;
+    VTI_TRY(vti_source_find(model->gguf, p, VTI_OUTPUT_NORM, 0, &norm, err));
+    VTI_TRY(vti_source_find(model->gguf, p, VTI_OUTPUT, 0, &output, err));
+    if (!output.data) output = model->embedding; /* tied embeddings */
+    VTI_TRY(vti_tensor_load(&model->kernels, VTI_OUTPUT_NORM, &norm, false, &model->output_norm,
+                            err));
+    return vti_tensor_load(&model->kernels, VTI_OUTPUT, &output, false, &model->output, err);
+}
+
+vt_status vti_model_load_head(vt_model *model, vt_error *err)
+{
+    pthread_mutex_lock(&model->lock);
+    vt_status status = VT_OK;
+    if (!model->head_loaded) {
+        status = load_head(model, err);
+        if (status == VT_OK)
+            model->head_loaded = true;
+        else
+            vti_tensor_free(&model->output_norm);
+    }
+    pthread_mutex_unlock(&model->lock);
+    return status;
+}
+
+void vti_model_embed(const vt_model *model, vt_token token, float *out)
+{
+    const vti_source *embedding = &model->embedding;
+    size_t row_bytes = (size_t)vti_source_bytes(embedding->type, 1, embedding->cols);
+    const char *row = (const char *)embedding->data + (size_t)token * row_bytes;
+    model->kernels.matmul[embedding->type].dequantize(out, row, embedding->cols);
+}
+
+vt_token vt_model_bos(const vt_model *model) { return vti_tokenizer_bos(model->tokenizer); }
+
+vt_token vt_model_eos(const vt_model *model) { return vti_tokenizer_eos(model->tokenizer); }
+
+bool vt_model_is_stop(const vt_model *model, vt_token token)
+{
+    return vti_tokenizer_is_stop(model->tokenizer, token);
+}
+
+size_t vt_tokenize_bound(const vt_model *model, size_t text_bytes)
+{
+    return vti_tokenizer_bound(model->tokenizer, text_bytes);
+}
+
+vt_status vt_tokenize(const vt_model *model, const char *text, size_t text_bytes, unsigned flags,
+                      vt_token *tokens, size_t capacity, size_t *count, vt_error *err)
+{
+    return vti_tokenizer_encode(model->tokenizer, text, text_bytes, flags, tokens, capacity, count,
+                                err);
+}
+
+const char *vt_token_bytes(const vt_model *model, vt_token token, size_t *bytes)
+{
+    return vti_tokenizer_bytes(model->tokenizer, token, bytes);
+}
+
+bool vt_token_is_control(const vt_model *model, vt_token token)
+{
+    return vti_tokenizer_is_control(model->tokenizer, token);
+}

@@ -1,0 +1,33 @@
+/* stage.h: a run of consecutive layers on one device: weights, KV cache, scratch, forward pass. */
+#ifndef VTI_STAGE_H
+#define VTI_STAGE_H
+
+#include "kv_cache.h"
+#include "weights.h"
+
+typedef struct vti_stage vti_stage;
+
+typedef struct vti_stage_params {
+    const vti_hparams *hparams;
+    const vti_kernels *kernels;
+    const vti_weights *weights; /* borrowed; may hold no layers */
+    uint32_t context_tokens;
+    uint32_t batch_tokens;      /* most tokens of one forward call */
+    vt_kv_type kv_type;
+} vti_stage_params;
+
+/* Bytes of KV cache and scratch such a stage takes, weights not counted. */
+uint64_t vti_stage_bytes(const vti_stage_params *params, uint32_t layer_count);
+
+/* Copies *params; what it points to must outlive the stage. */
+vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_error *err);
+void vti_stage_close(vti_stage *stage);
+
+/* Runs all layers of the stage. h: the residual stream, tokens × d floats, changed in place, of the
+ * tokens at [position, position + tokens). Positions before it must have been computed.
+ * tokens <= batch_tokens, position + tokens <= context_tokens. */
+void vti_stage_forward(vti_stage *stage, float *h, uint32_t position, uint32_t tokens);
+
+uint64_t vti_stage_kv_bytes(const vti_stage *stage);
+
+#endif

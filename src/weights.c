@@ -1,0 +1,270 @@
+#include "weights.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How a dimension follows from the hyperparameters. */
+typedef enum dim { DIM_ONE, DIM_D, DIM_Q, DIM_KV, DIM_FF, DIM_VOCAB, DIM_ROPE_HALF } dim;
+
+typedef enum presence { REQUIRED, OPTIONAL, QWEN2_ONLY } presence;
+
+typedef struct role_spec {
+    const char *name; /* in the file; per-layer names follow "blk.N." */
+    dim rows, cols;   /* rows DIM_ONE: a vector, loaded as F32 */
+    presence presence;
+} role_spec;
+
+static const role_spec role_specs[VTI_ROLE_COUNT] = {
+    [VTI_ATTN_NORM] = {"attn_norm.weight", DIM_ONE, DIM_D, REQUIRED},
+    [VTI_ATTN_Q] = {"attn_q.weight", DIM_Q, DIM_D, REQUIRED},
+    [VTI_ATTN_K] = {"attn_k.weight", DIM_KV, DIM_D, REQUIRED},
+    [VTI_ATTN_V] = {"attn_v.weight", DIM_KV, DIM_D, REQUIRED},
+    [VTI_ATTN_Q_BIAS] = {"attn_q.bias", DIM_ONE, DIM_Q, QWEN2_ONLY},
+    [VTI_ATTN_K_BIAS] = {"attn_k.bias", DIM_ONE, DIM_KV, QWEN2_ONLY},
+    [VTI_ATTN_V_BIAS] = {"attn_v.bias", DIM_ONE, DIM_KV, QWEN2_ONLY},
+    [VTI_ATTN_OUT] = {"attn_output.weight", DIM_D, DIM_Q, REQUIRED},
+    [VTI_FFN_NORM] = {"ffn_norm.weight", DIM_ONE, DIM_D, REQUIRED},
+    [VTI_FFN_GATE] = {"ffn_gate.weight", DIM_FF, DIM_D, REQUIRED},
+    [VTI_FFN_UP] = {"ffn_up.weight", DIM_FF, DIM_D, REQUIRED},
+    [VTI_FFN_DOWN] = {"ffn_down.weight", DIM_D, DIM_FF, REQUIRED},
+    [VTI_TOKEN_EMBD] = {"token_embd.weight", DIM_VOCAB, DIM_D, REQUIRED},
+    [VTI_OUTPUT_NORM] = {"output_norm.weight", DIM_ONE, DIM_D, REQUIRED},
+    [VTI_OUTPUT] = {"output.weight", DIM_VOCAB, DIM_D, OPTIONAL},
+    [VTI_ROPE_FREQS] = {"rope_freqs.weight", DIM_ONE, DIM_ROPE_HALF, OPTIONAL},
+};
+
+/* The file's type numbers of the types that have a kernel. */
+static const struct {
+    uint32_t ggml;
+    vti_weight_type type;
+} native_types[] = {{0, VTI_F32}, {1, VTI_F16}, {30, VTI_BF16}, {8, VTI_Q8_0}};
+
+static const struct {
+    const char *name;
+    uint32_t block, block_bytes;
+} type_facts[VTI_WEIGHT_TYPE_COUNT] = {
+    [VTI_F32] = {"F32", 1, 4},
+    [VTI_F16] = {"F16", 1, 2},
+    [VTI_BF16] = {"BF16", 1, 2},
+    [VTI_Q8_0] = {"Q8_0", 32, 34},
+};
+
+const char *vti_weight_type_name(vti_weight_type type)
+{
+    return (unsigned)type < VTI_WEIGHT_TYPE_COUNT ? type_facts[type].name : "unknown";
+}
+
+uint64_t vti_source_bytes(vti_weight_type type, uint32_t rows, uint32_t cols)
+{
+    if (cols % type_facts[type].block) return 0;
+    return (uint64_t)rows * (cols / type_facts[type].block) * type_facts[type].block_bytes;
+}
+
+static uint32_t dim_value(const vti_hparams *p, dim which)
+{
+    switch (which) {
+    case DIM_ONE: return 1;
+    case DIM_D: return p->d;
+    case DIM_Q: return p->heads * p->head_dim;
+    case DIM_KV: return p->kv_heads * p->head_dim;
+    case DIM_FF: return p->ff;
+    case DIM_VOCAB: return p->vocab;
+    case DIM_ROPE_HALF: return p->rope_dims / 2;
+    }
+    return 0;
+}
+
+static bool is_vector(vti_role role) { return role_specs[role].rows == DIM_ONE; }
+
+static bool may_be_missing(const vti_hparams *p, vti_role role)
+{
+    switch (role_specs[role].presence) {
+    case REQUIRED: return false;
+    case OPTIONAL: return true;
+    case QWEN2_ONLY: return p->arch != VTI_ARCH_QWEN2;
+    }
+    return false;
+}
+
+/* Biases that a family's arithmetic does not have would be ignored: better refuse the file. */
+static bool may_be_there(const vti_hparams *p, vti_role role)
+{
+    return role_specs[role].presence != QWEN2_ONLY || p->arch == VTI_ARCH_QWEN2;
+}
+
+static void tensor_name(vti_role role, uint32_t layer, char *buffer, size_t capacity)
+{
+    if (role < VTI_LAYER_ROLE_COUNT)
+        snprintf(buffer, capacity, "blk.%" PRIu32 ".%s", layer, role_specs[role].name);
+    else
+        snprintf(buffer, capacity, "%s", role_specs[role].name);
+}
+
+static vt_status native_type(const vt_gguf *gguf, const vti_gguf_tensor *tensor,
+                             vti_weight_type *out, vt_error *err)
+{
+    for (size_t i = 0; i < sizeof native_types / sizeof native_types[0]; i++) {
+        if (native_types[i].ggml == tensor->type) {
+            *out = native_types[i].type;
+            return VT_OK;
+        }
+    }
+    const vti_ggml_type *known = vti_ggml_type_find(tensor->type);
+    return vti_fail(err, VT_ERR_UNSUPPORTED,
+                    "%s: tensor %s has type %s; weights may be F32, F16, BF16 or Q8_0",
+                    vti_gguf_name(gguf), tensor->name, known ? known->name : "unknown");
+}
+
+vt_status vti_source_check(const vti_hparams *hparams, vti_role role, const vti_source *source,
+                           const char *name, vt_error *err)
+{
+    uint32_t rows = dim_value(hparams, role_specs[role].rows);
+    uint32_t cols = dim_value(hparams, role_specs[role].cols);
+    if (source->rows != rows || source->cols != cols)
+        return vti_fail(err, VT_ERR_FORMAT,
+                        "%s is %" PRIu32 " x %" PRIu32 ", expected %" PRIu32 " x %" PRIu32, name,
+                        source->rows, source->cols, rows, cols);
+    if (!may_be_there(hparams, role))
+        return vti_fail(err, VT_ERR_UNSUPPORTED, "%s: a %s model has no such tensor", name,
+                        vti_arch_name(hparams->arch));
+    if (is_vector(role) && type_facts[source->type].block != 1)
+        return vti_fail(err, VT_ERR_UNSUPPORTED, "%s is a vector of type %s; expected floats", name,
+                        type_facts[source->type].name);
+    uint64_t bytes = vti_source_bytes(source->type, rows, cols);
+    if (bytes == 0 || bytes != source->size_bytes)
+        return vti_fail(err, VT_ERR_FORMAT, "%s has %" PRIu64 " bytes, expected %" PRIu64, name,
+                        source->size_bytes, bytes);
+    return VT_OK;
+}
+
+vt_status vti_source_find(const vt_gguf *gguf, const vti_hparams *hparams, vti_role role,
+                          uint32_t layer, vti_source *out, vt_error *err)
+{
+    char name[96], label[640];
+    memset(out, 0, sizeof *out);
+    tensor_name(role, layer, name, sizeof name);
+    const vti_gguf_tensor *tensor = vti_gguf_find_tensor(gguf, name);
+    if (!tensor && may_be_missing(hparams, role)) return VT_OK;
+    if (!tensor)
+        return vti_fail(err, VT_ERR_FORMAT, "%s: tensor %s is missing", vti_gguf_name(gguf), name);
+    VTI_TRY(native_type(gguf, tensor, &out->type, err));
+    if (tensor->dimensions[2] != 1 || tensor->dimensions[3] != 1 ||
+        tensor->dimensions[0] > VTI_MAX_VOCAB || tensor->dimensions[1] > VTI_MAX_VOCAB)
+        return vti_fail(err, VT_ERR_FORMAT, "%s: tensor %s is not a matrix of sensible size",
+                        vti_gguf_name(gguf), name);
+    out->cols = (uint32_t)tensor->dimensions[0];
+    out->rows = (uint32_t)tensor->dimensions[1];
+    out->data = tensor->data;
+    out->size_bytes = tensor->size_bytes;
+    snprintf(label, sizeof label, "%s: tensor %s", vti_gguf_name(gguf), name);
+    return vti_source_check(hparams, role, out, label, err);
+}
+
+uint64_t vti_tensor_bytes(const vti_kernels *kernels, vti_role role, const vti_source *source)
+{
+    if (!source->data && source->rows == 0) return 0;
+    if (is_vector(role)) return (uint64_t)source->cols * sizeof(float);
+    const vti_matmul_kernel *kernel = &kernels->matmul[source->type];
+    return kernel->pack ? kernel->packed_bytes(source->rows, source->cols) : source->size_bytes;
+}
+
+/* 64-byte aligned, size rounded up to it: the widest vector load of any kernel. */
+static void *allocate(uint64_t bytes)
+{
+    if (bytes > SIZE_MAX - 64) return NULL;
+    return aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
+}
+
+vt_status vti_tensor_load(const vti_kernels *kernels, vti_role role, const vti_source *source,
+                          bool copy, vti_tensor *out, vt_error *err)
+{
+    const vti_matmul_kernel *kernel = &kernels->matmul[source->type];
+    bool vector = is_vector(role);
+    *out = (vti_tensor){vector ? VTI_F32 : source->type, source->rows, source->cols, source->data,
+                        NULL};
+    bool pack = !vector && kernel->pack;
+    /* Vectors are read by every kernel as aligned floats; a few kilobytes are worth the copy. */
+    if (!pack && !copy && !vector) return VT_OK;
+
+    uint64_t bytes = vti_tensor_bytes(kernels, role, source);
+    out->owned = allocate(bytes);
+    if (!out->owned) {
+        memset(out, 0, sizeof *out);
+        return vti_fail(err, VT_ERR_MEMORY, "no memory for a tensor of %" PRIu64 " bytes", bytes);
+    }
+    if (vector)
+        kernel->dequantize(out->owned, source->data, source->cols);
+    else if (pack)
+        kernel->pack(out->owned, source->data, source->rows, source->cols, 0, source->rows);
+    else
+        memcpy(out->owned, source->data, source->size_bytes);
+    out->data = out->owned;
+    return VT_OK;
+}
+
+void vti_tensor_free(vti_tensor *tensor)
+{
+    free(tensor->owned);
+    memset(tensor, 0, sizeof *tensor);
+}
+
+vt_status vti_weights_new(uint32_t first, uint32_t count, vti_weights **out, vt_error *err)
+{
+    *out = NULL;
+    vti_weights *weights = calloc(1, sizeof *weights);
+    vti_layer *layers = calloc(count ? count : 1, sizeof *layers);
+    if (!weights || !layers) {
+        free(weights);
+        free(layers);
+        return vti_fail(err, VT_ERR_MEMORY, "no memory for %" PRIu32 " layers", count);
+    }
+    weights->first = first;
+    weights->count = count;
+    weights->layers = layers;
+    *out = weights;
+    return VT_OK;
+}
+
+static vt_status load_one(const vt_gguf *gguf, const vti_hparams *hparams,
+                          const vti_kernels *kernels, vti_role role, uint32_t layer,
+                          vti_tensor *tensor, uint64_t *bytes, vt_error *err)
+{
+    vti_source source;
+    VTI_TRY(vti_source_find(gguf, hparams, role, layer, &source, err));
+    if (!source.data) return VT_OK;
+    VTI_TRY(vti_tensor_load(kernels, role, &source, false, tensor, err));
+    *bytes += vti_tensor_bytes(kernels, role, &source);
+    return VT_OK;
+}
+
+vt_status vti_weights_load(const vt_gguf *gguf, const vti_hparams *hparams,
+                           const vti_kernels *kernels, uint32_t first, uint32_t count,
+                           vti_weights **out, vt_error *err)
+{
+    VTI_TRY(vti_weights_new(first, count, out, err));
+    vt_status status = load_one(gguf, hparams, kernels, VTI_ROPE_FREQS, 0, &(*out)->rope_freqs,
+                                &(*out)->bytes, err);
+    for (uint32_t i = 0; i < count && status == VT_OK; i++) {
+        for (unsigned role = 0; role < VTI_LAYER_ROLE_COUNT && status == VT_OK; role++)
+            status = load_one(gguf, hparams, kernels, (vti_role)role, first + i,
+                              &(*out)->layers[i].tensor[role], &(*out)->bytes, err);
+    }
+    if (status != VT_OK) {
+        vti_weights_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+void vti_weights_free(vti_weights *weights)
+{
+    if (!weights) return;
+    for (uint32_t i = 0; i < weights->count; i++)
+        for (unsigned role = 0; role < VTI_LAYER_ROLE_COUNT; role++)
+            vti_tensor_free(&weights->layers[i].tensor[role]);
+    vti_tensor_free(&weights->rope_freqs);
+    free(weights->layers);
+    free(weights);
+}

@@ -1,0 +1,82 @@
+/* weights.h: the tensors of a model by layer and role, wherever they came from.
+ *
+ * One table (vti_role_specs) says of every role its name in the file, its shape and whether a
+ * family has it. Reading a file, checking what comes over the wire and counting bytes all use it. */
+#ifndef VTI_WEIGHTS_H
+#define VTI_WEIGHTS_H
+
+#include "../kernels/kernels.h"
+#include "hparams.h"
+
+typedef enum vti_role {
+    /* per layer */
+    VTI_ATTN_NORM, VTI_ATTN_Q, VTI_ATTN_K, VTI_ATTN_V,
+    VTI_ATTN_Q_BIAS, VTI_ATTN_K_BIAS, VTI_ATTN_V_BIAS, VTI_ATTN_OUT,
+    VTI_FFN_NORM, VTI_FFN_GATE, VTI_FFN_UP, VTI_FFN_DOWN,
+    VTI_LAYER_ROLE_COUNT,
+    /* once per model */
+    VTI_TOKEN_EMBD = VTI_LAYER_ROLE_COUNT, VTI_OUTPUT_NORM, VTI_OUTPUT, VTI_ROPE_FREQS,
+    VTI_ROLE_COUNT
+} vti_role;
+
+/* A tensor as a kernel reads it: rows × cols. Vectors are one row of F32. rows 0: not there. */
+typedef struct vti_tensor {
+    vti_weight_type type;
+    uint32_t rows, cols;
+    const void *data; /* packed as vti_kernels.matmul[type] wants it */
+    void *owned;      /* what to free, or NULL if `data` lies in the file */
+} vti_tensor;
+
+/* The same tensor as the file has it. */
+typedef struct vti_source {
+    vti_weight_type type;
+    uint32_t rows, cols;
+    const void *data;   /* NULL: not there */
+    uint64_t size_bytes;
+} vti_source;
+
+typedef struct vti_layer {
+    vti_tensor tensor[VTI_LAYER_ROLE_COUNT];
+} vti_layer;
+
+/* Layers [first, first + count). Immutable once complete. */
+typedef struct vti_weights {
+    uint32_t first, count;
+    vti_layer *layers;     /* count of them */
+    vti_tensor rope_freqs; /* divisors of the rotation frequencies; rows 0: none */
+    uint64_t bytes;        /* of all tensors, as packed */
+} vti_weights;
+
+const char *vti_weight_type_name(vti_weight_type type);
+
+/* Bytes of rows × cols as in the file; 0 if cols is not a whole number of blocks. */
+uint64_t vti_source_bytes(vti_weight_type type, uint32_t rows, uint32_t cols);
+
+/* Looks the tensor up in the file and checks its type and shape. A role that the family may lack
+ * gives out->data NULL. `layer` is ignored for roles that exist once. */
+vt_status vti_source_find(const vt_gguf *gguf, const vti_hparams *hparams, vti_role role,
+                          uint32_t layer, vti_source *out, vt_error *err);
+
+/* Checks type and shape of a tensor that claims to be `role`; `name` begins the message. */
+vt_status vti_source_check(const vti_hparams *hparams, vti_role role, const vti_source *source,
+                           const char *name, vt_error *err);
+
+/* Bytes the tensor will take once loaded. */
+uint64_t vti_tensor_bytes(const vti_kernels *kernels, vti_role role, const vti_source *source);
+
+/* Makes the kernel-ready tensor. Packs or converts into memory of its own where needed; otherwise
+ * refers to source->data, unless `copy`. */
+vt_status vti_tensor_load(const vti_kernels *kernels, vti_role role, const vti_source *source,
+                          bool copy, vti_tensor *out, vt_error *err);
+void vti_tensor_free(vti_tensor *tensor);
+
+/* Layers [first, first + count) of the file. */
+vt_status vti_weights_load(const vt_gguf *gguf, const vti_hparams *hparams,
+                           const vti_kernels *kernels, uint32_t first, uint32_t count,
+                           vti_weights **out, vt_error *err);
+
+/* Empty slots, to be filled with vti_tensor_load. */
+vt_status vti_weights_new(uint32_t first, uint32_t count, vti_weights **out, vt_error *err);
+void vti_weights_free(vti_weights *weights);
+
+#endif
