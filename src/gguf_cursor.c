@@ -37,9 +37,9 @@ vt_status vti_gguf_need(const vti_gguf_cursor *cursor, const char *part, uint64_
                              part, cursor->at, count, left, left / unit_bytes);
     uint64_t need = count * unit_bytes;
     return vti_gguf_fail(cursor, VT_ERR_FORMAT,
-                         "%s at byte %" PRIu64 " needs %" PRIu64 " bytes, %" PRIu64
-                         " are left: %" PRIu64 " bytes are missing, the file is truncated or "
-                         "damaged",
+                         "%s at byte %" PRIu64 ": %" PRIu64 " bytes are needed, %" PRIu64
+                         " are left; at least %" PRIu64
+                         " bytes are missing, the file is truncated or damaged",
                          part, cursor->at, need, left, need - left);
 }
 

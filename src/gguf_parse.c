@@ -10,7 +10,7 @@
  * character, number of dimensions (0), type, offset. */
 #define MIN_ENTRY_BYTES (8 + 1 + 4 + 1)
 #define MIN_TENSOR_BYTES (8 + 1 + 4 + 4 + 8)
-#define HEADER_BYTES 24
+#define COUNTS_BYTES 16
 
 /* ---- header ---------------------------------------------------------------------------------- */
 
@@ -41,7 +41,8 @@ static vt_status check_version(vti_gguf_cursor *cursor, uint32_t *version)
         return vti_gguf_fail(cursor, VT_ERR_UNSUPPORTED,
                              "this is a big-endian GGUF file, only little-endian ones can be read");
     return vti_gguf_fail(cursor, VT_ERR_UNSUPPORTED,
-                         "GGUF version %" PRIu32 " cannot be read, only versions 2 and 3", *version);
+                         "GGUF version %" PRIu32 " cannot be read, only versions 2 and 3",
+                         *version);
 }
 
 static vt_status check_count(const vti_gguf_cursor *cursor, const char *what, uint64_t count,
@@ -59,6 +60,7 @@ static vt_status parse_header(vti_gguf_cursor *cursor, uint32_t *version, uint64
     vti_gguf_set_subject(cursor, "header");
     VTI_TRY(check_magic(cursor));
     VTI_TRY(check_version(cursor, version));
+    VTI_TRY(vti_gguf_need(cursor, "counts", COUNTS_BYTES, 1));
     VTI_TRY(vti_gguf_take_u64(cursor, "tensor count", tensors));
     VTI_TRY(vti_gguf_take_u64(cursor, "metadata count", entries));
     VTI_TRY(check_count(cursor, "metadata entries", *entries, MIN_ENTRY_BYTES,

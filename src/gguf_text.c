@@ -32,7 +32,9 @@ static size_t shown_bytes(const unsigned char *text, uint64_t left)
 
 static void put_escaped(text_sink *sink, unsigned char byte)
 {
-    static const char named[][2] = {{'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}, {'"', '"'}, {'\\', '\\'}};
+    static const char named[][2] = {
+        {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}, {'"', '"'}, {'\\', '\\'},
+    };
     char text[8];
     snprintf(text, sizeof text, "\\x%02x", byte);
     for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)

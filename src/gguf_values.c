@@ -131,8 +131,9 @@ vt_status vti_gguf_get_string(const vt_gguf *gguf, const char *key, bool require
     return VT_OK;
 }
 
-vt_status vti_gguf_get_array(const vt_gguf *gguf, const char *key, vti_gguf_type type, bool required,
-                             const vti_gguf_value **out, vt_error *err)
+vt_status vti_gguf_get_array(const vt_gguf *gguf, const char *key, vti_gguf_type type,
+                             bool required, const vti_gguf_value **out,
+                             vt_error *err)
 {
     const vti_gguf_value *value;
     *out = NULL;
