@@ -147,7 +147,8 @@ $(OUT)/kernels/x86/%_avx512.o:      EXTRA := $(AVX512)
 $(OUT)/kernels/x86/%_avx512vnni.o:  EXTRA := $(AVX512) -mavx512vnni
 $(OUT)/kernels/neon/%_neon.o:       EXTRA :=
 $(OUT)/kernels/neon/%_dotprod.o:    EXTRA := -march=armv8.2-a+dotprod
-$(OUT)/kernels/neon/%_fp16.o:       EXTRA := -march=armv8.2-a+fp16+fp16fml
+$(OUT)/kernels/neon/%_fp16.o:       EXTRA := -march=armv8.2-a+fp16
+$(OUT)/kernels/neon/%_fhm.o:        EXTRA := -march=armv8.2-a+fp16+fp16fml
 $(OUT)/kernels/neon/%_i8mm.o:       EXTRA := -march=armv8.2-a+dotprod+i8mm
 
 $(OUT)/%.o: %.c

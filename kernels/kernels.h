@@ -118,8 +118,9 @@ typedef enum vti_cpu_feature {
     VTI_CPU_AVX512_VNNI = 1 << 2,
     VTI_CPU_NEON = 1 << 8,
     VTI_CPU_NEON_DOTPROD = 1 << 9,
-    VTI_CPU_NEON_FP16 = 1 << 10,
-    VTI_CPU_NEON_I8MM = 1 << 11,
+    VTI_CPU_NEON_FP16 = 1 << 10, /* arithmetic on halves */
+    VTI_CPU_NEON_FHM = 1 << 11,  /* halves multiplied, floats added (FMLAL); with FP16 */
+    VTI_CPU_NEON_I8MM = 1 << 12,
 } vti_cpu_feature;
 
 /* What this CPU has. */

@@ -1,0 +1,15 @@
+/* scalar.h: the scalar versions. They say what each kernel means, and they fill the table first. */
+#ifndef VTI_KERNELS_SCALAR_H
+#define VTI_KERNELS_SCALAR_H
+
+#include "kernels.h"
+
+/* Everything about weights that is the same on every processor: sizes, packing, names. */
+void vti_kernels_init_layout(vti_kernels *kernels);
+
+void vti_kernels_init_scalar_float(vti_kernels *kernels);
+void vti_kernels_init_scalar_quant(vti_kernels *kernels);
+void vti_kernels_init_scalar_vector(vti_kernels *kernels);
+void vti_kernels_init_scalar_attention(vti_kernels *kernels);
+
+#endif
