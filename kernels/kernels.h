@@ -43,9 +43,12 @@ typedef void vti_matmul_fn(float *y, size_t y_stride, const void *w, const void 
 /* Bytes of a packed matrix, and the first byte of row `row` (a multiple of row_step) in it. */
 typedef size_t vti_packed_bytes_fn(size_t rows, size_t cols);
 typedef size_t vti_packed_offset_fn(size_t row, size_t cols);
-/* Repacks rows [row_begin, row_end) of `source` (row-major as in the file) into `packed`. */
-typedef void vti_pack_fn(void *packed, const void *source, size_t rows, size_t cols,
-                         size_t row_begin, size_t row_end);
+/* Repacks rows [row_begin, row_end) of `source` into `packed`, the whole matrix of rows × cols.
+ * Row r of the source has the file's own format and starts at source + r * source_stride bytes, so
+ * that a slice of columns (a whole number of blocks) of a larger matrix can be packed too.
+ * row_begin is a multiple of row_step, row_end too or it is `rows`. */
+typedef void vti_pack_fn(void *packed, const void *source, size_t source_stride, size_t rows,
+                         size_t cols, size_t row_begin, size_t row_end);
 /* Row of weights as in the file → floats. */
 typedef void vti_dequantize_fn(float *dst, const void *source, size_t count);
 
@@ -61,7 +64,7 @@ typedef struct vti_matmul_kernel {
     uint32_t block;        /* columns of one quantisation block: cols is a multiple of it */
     vti_packed_bytes_fn *packed_bytes;
     vti_packed_offset_fn *packed_offset;
-    vti_pack_fn *pack;     /* NULL: the file's own layout is read in place */
+    vti_pack_fn *pack;
     vti_matmul_fn *matmul; /* any number of tokens */
     vti_dequantize_fn *dequantize;
 } vti_matmul_kernel;

@@ -6,10 +6,11 @@
 #include "half.h"
 #include "scalar.h"
 
-/* --- F32, F16, BF16: [column][row of panel] ---------------------------------------------------- */
+/* --- F32, F16, BF16: [column][row of panel] --------------------------------------------------- */
 
-static void pack_elements(unsigned char *packed, const unsigned char *source, size_t element,
-                          size_t rows, size_t cols, size_t row_begin, size_t row_end)
+static void pack_elements(unsigned char *packed, const unsigned char *source, size_t source_stride,
+                          size_t element, size_t rows, size_t cols, size_t row_begin,
+                          size_t row_end)
 {
     size_t row_bytes = cols * element;
     for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {
@@ -17,7 +18,7 @@ static void pack_elements(unsigned char *packed, const unsigned char *source, si
         size_t filled = vti_panel_rows(row, rows);
         if (filled < VTI_PANEL_ROWS) memset(panel, 0, VTI_PANEL_ROWS * row_bytes);
         for (size_t r = 0; r < filled; r++) {
-            const unsigned char *from = source + (row + r) * row_bytes;
+            const unsigned char *from = source + (row + r) * source_stride;
             for (size_t c = 0; c < cols; c++)
                 memcpy(panel + (c * VTI_PANEL_ROWS + r) * element, from + c * element, element);
         }
@@ -31,10 +32,10 @@ static size_t packed_bytes_f32(size_t rows, size_t cols)
 
 static size_t packed_offset_f32(size_t row, size_t cols) { return row * cols * 4; }
 
-static void pack_f32(void *packed, const void *source, size_t rows, size_t cols, size_t row_begin,
-                     size_t row_end)
+static void pack_f32(void *packed, const void *source, size_t source_stride, size_t rows,
+                     size_t cols, size_t row_begin, size_t row_end)
 {
-    pack_elements(packed, source, 4, rows, cols, row_begin, row_end);
+    pack_elements(packed, source, source_stride, 4, rows, cols, row_begin, row_end);
 }
 
 static void dequantize_f32(float *dst, const void *source, size_t count)
@@ -49,10 +50,10 @@ static size_t packed_bytes_16bit(size_t rows, size_t cols)
 
 static size_t packed_offset_16bit(size_t row, size_t cols) { return row * cols * 2; }
 
-static void pack_16bit(void *packed, const void *source, size_t rows, size_t cols,
-                       size_t row_begin, size_t row_end)
+static void pack_16bit(void *packed, const void *source, size_t source_stride, size_t rows,
+                       size_t cols, size_t row_begin, size_t row_end)
 {
-    pack_elements(packed, source, 2, rows, cols, row_begin, row_end);
+    pack_elements(packed, source, source_stride, 2, rows, cols, row_begin, row_end);
 }
 
 static void dequantize_f16(float *dst, const void *source, size_t count)
@@ -83,8 +84,8 @@ static size_t packed_bytes_q8_0(size_t rows, size_t cols)
     return packed_offset_q8_0(vti_panel_count(rows) * VTI_PANEL_ROWS, cols);
 }
 
-static void pack_q8_0(void *packed, const void *source, size_t rows, size_t cols, size_t row_begin,
-                      size_t row_end)
+static void pack_q8_0(void *packed, const void *source, size_t source_stride, size_t rows,
+                      size_t cols, size_t row_begin, size_t row_end)
 {
     size_t blocks = cols / VTI_Q8_BLOCK, row_bytes = blocks * Q8_0_BYTES;
     for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {
@@ -92,7 +93,7 @@ static void pack_q8_0(void *packed, const void *source, size_t rows, size_t cols
         size_t filled = vti_panel_rows(row, rows);
         if (filled < VTI_PANEL_ROWS) memset(panel, 0, VTI_PANEL_ROWS * row_bytes);
         for (size_t r = 0; r < filled; r++) {
-            const unsigned char *from = (const unsigned char *)source + (row + r) * row_bytes;
+            const unsigned char *from = (const unsigned char *)source + (row + r) * source_stride;
             for (size_t b = 0; b < blocks; b++, from += Q8_0_BYTES) {
                 unsigned char *block = panel + b * Q8_0_BYTES * VTI_PANEL_ROWS;
                 memcpy(block + 2 * r, from, 2);

@@ -74,7 +74,8 @@ static void dot_group_q8_0(float sums[][VTI_PANEL_ROWS], const unsigned char *pa
     for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
         float scales[VTI_PANEL_ROWS], x_scale[VTI_TOKEN_GROUP];
         memcpy(x_scale, x, m * sizeof *x_scale);
-        for (size_t r = 0; r < VTI_PANEL_ROWS; r++) scales[r] = f32_from_f16(load_u16(panel + 2 * r));
+        for (size_t r = 0; r < VTI_PANEL_ROWS; r++)
+            scales[r] = f32_from_f16(load_u16(panel + 2 * r));
         for (size_t t = 0; t < m; t++)
             dot_block_q8_0(sums[t], panel + 32, scales, x + 8 * m + 8 * t, m, x_scale[t]);
         panel += 34 * VTI_PANEL_ROWS;

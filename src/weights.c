@@ -197,7 +197,8 @@ vt_status vti_tensor_load(const vti_kernels *kernels, vti_role role, const vti_s
     if (vector)
         kernel->dequantize(out->owned, source->data, source->cols);
     else if (pack)
-        kernel->pack(out->owned, source->data, source->rows, source->cols, 0, source->rows);
+        kernel->pack(out->owned, source->data, (size_t)(source->size_bytes / source->rows),
+                     source->rows, source->cols, 0, source->rows);
     else
         memcpy(out->owned, source->data, source->size_bytes);
     out->data = out->owned;

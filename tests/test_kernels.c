@@ -44,7 +44,7 @@ static void every_half_becomes_the_float_it_stands_for(void **state)
             assert_true(isnan(value));
             continue;
         }
-        assert_true((double)value == expected && signbit(value) == half >> 15);
+        assert_true((double)value == expected && (signbit(value) != 0) == half >> 15);
         kernels.f16_from_f32(&back, &value, 1);
         assert_int_equal(back, half);
     }
