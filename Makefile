@@ -83,6 +83,8 @@ EXAMPLES  := $(patsubst docs/%.c,$(OUT)/docs/%,$(EXAMPLE_SRC))
 .DEFAULT_GOAL := all
 
 ## all        build voltron-run, voltron-bench and libvoltron.a (default)
+lib: check-deps $(LIB)
+
 all: check-deps $(LIB) $(CLI) $(BENCH)
 	@ln -sfn $(patsubst $(BUILD)/%,%,$(CLI)) $(BUILD)/voltron-run
 	@ln -sfn $(patsubst $(BUILD)/%,%,$(BENCH)) $(BUILD)/voltron-bench

@@ -29,6 +29,9 @@ vt_status vti_cluster_send(vt_cluster *cluster, const float *h, uint32_t positio
 vt_status vti_cluster_receive(vt_cluster *cluster, float *h, uint32_t rows,
                               const atomic_bool *cancelled, vt_error *err);
 
+/* The results of all steps that were sent are not wanted any more. */
+void vti_cluster_forget_steps(vt_cluster *cluster);
+
 /* Adds to what the main device spent computing. */
 void vti_cluster_count_busy(vt_cluster *cluster, uint64_t ns);
 

@@ -163,9 +163,8 @@ static vt_status load_head(vt_model *model, vt_error *err)
     VTI_TRY(vti_source_find(model->gguf, p, VTI_OUTPUT_NORM, 0, &norm, err));
     VTI_TRY(vti_source_find(model->gguf, p, VTI_OUTPUT, 0, &output, err));
     if (!output.data) output = model->embedding; /* tied embeddings */
-    VTI_TRY(vti_tensor_load(&model->kernels, VTI_OUTPUT_NORM, &norm, false, &model->output_norm,
-                            err));
-    return vti_tensor_load(&model->kernels, VTI_OUTPUT, &output, false, &model->output, err);
+    VTI_TRY(vti_tensor_load(&model->kernels, VTI_OUTPUT_NORM, &norm, &model->output_norm, err));
+    return vti_tensor_load(&model->kernels, VTI_OUTPUT, &output, &model->output, err);
 }
 
 vt_status vti_model_load_head(vt_model *model, vt_error *err)

@@ -263,6 +263,7 @@ static vt_status compute(vt_session *s, const logits_sink *sink, vt_error *err)
     s->logits_valid = false;
     bool remote = s->cluster && vti_cluster_has_remote(s->cluster);
     vt_status status = remote ? compute_in_cluster(s, sink, err) : compute_here(s, sink, err);
+    if (remote && status != VT_OK) vti_cluster_forget_steps(s->cluster);
     s->logits_valid = status == VT_OK;
     return status;
 }

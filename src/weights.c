@@ -78,14 +78,14 @@ static uint32_t dim_value(const vti_hparams *p, dim which)
 
 static bool is_vector(vti_role role) { return role_specs[role].rows == DIM_ONE; }
 
-static bool may_be_missing(const vti_hparams *p, vti_role role)
+bool vti_role_required(const vti_hparams *hparams, vti_role role)
 {
     switch (role_specs[role].presence) {
-    case REQUIRED: return false;
-    case OPTIONAL: return true;
-    case QWEN2_ONLY: return p->arch != VTI_ARCH_QWEN2;
+    case REQUIRED: return true;
+    case OPTIONAL: return false;
+    case QWEN2_ONLY: return hparams->arch == VTI_ARCH_QWEN2;
     }
-    return false;
+    return true;
 }
 
 /* Biases that a family's arithmetic does not have would be ignored: better refuse the file. */
@@ -146,7 +146,7 @@ vt_status vti_source_find(const vt_gguf *gguf, const vti_hparams *hparams, vti_r
     memset(out, 0, sizeof *out);
     tensor_name(role, layer, name, sizeof name);
     const vti_gguf_tensor *tensor = vti_gguf_find_tensor(gguf, name);
-    if (!tensor && may_be_missing(hparams, role)) return VT_OK;
+    if (!tensor && !vti_role_required(hparams, role)) return VT_OK;
     if (!tensor)
         return vti_fail(err, VT_ERR_FORMAT, "%s: tensor %s is missing", vti_gguf_name(gguf), name);
     VTI_TRY(native_type(gguf, tensor, &out->type, err));
@@ -164,10 +164,9 @@ vt_status vti_source_find(const vt_gguf *gguf, const vti_hparams *hparams, vti_r
 
 uint64_t vti_tensor_bytes(const vti_kernels *kernels, vti_role role, const vti_source *source)
 {
-    if (!source->data && source->rows == 0) return 0;
+    if (source->rows == 0) return 0;
     if (is_vector(role)) return (uint64_t)source->cols * sizeof(float);
-    const vti_matmul_kernel *kernel = &kernels->matmul[source->type];
-    return kernel->pack ? kernel->packed_bytes(source->rows, source->cols) : source->size_bytes;
+    return kernels->matmul[source->type].packed_bytes(source->rows, source->cols);
 }
 
 /* 64-byte aligned, size rounded up to it: the widest vector load of any kernel. */
@@ -178,36 +177,26 @@ static void *allocate(uint64_t bytes)
 }
 
 vt_status vti_tensor_load(const vti_kernels *kernels, vti_role role, const vti_source *source,
-                          bool copy, vti_tensor *out, vt_error *err)
+                          vti_tensor *out, vt_error *err)
 {
     const vti_matmul_kernel *kernel = &kernels->matmul[source->type];
-    bool vector = is_vector(role);
-    *out = (vti_tensor){vector ? VTI_F32 : source->type, source->rows, source->cols, source->data,
-                        NULL};
-    bool pack = !vector && kernel->pack;
-    /* Vectors are read by every kernel as aligned floats; a few kilobytes are worth the copy. */
-    if (!pack && !copy && !vector) return VT_OK;
-
     uint64_t bytes = vti_tensor_bytes(kernels, role, source);
-    out->owned = allocate(bytes);
-    if (!out->owned) {
-        memset(out, 0, sizeof *out);
+    void *data = allocate(bytes);
+    memset(out, 0, sizeof *out);
+    if (!data)
         return vti_fail(err, VT_ERR_MEMORY, "no memory for a tensor of %" PRIu64 " bytes", bytes);
-    }
-    if (vector)
-        kernel->dequantize(out->owned, source->data, source->cols);
-    else if (pack)
-        kernel->pack(out->owned, source->data, (size_t)(source->size_bytes / source->rows),
-                     source->rows, source->cols, 0, source->rows);
+    if (is_vector(role))
+        kernel->dequantize(data, source->data, source->cols);
     else
-        memcpy(out->owned, source->data, source->size_bytes);
-    out->data = out->owned;
+        kernel->pack(data, source->data, (size_t)vti_source_bytes(source->type, 1, source->cols),
+                     source->rows, source->cols, 0, source->rows);
+    *out = (vti_tensor){is_vector(role) ? VTI_F32 : source->type, source->rows, source->cols, data};
     return VT_OK;
 }
 
 void vti_tensor_free(vti_tensor *tensor)
 {
-    free(tensor->owned);
+    free(tensor->data);
     memset(tensor, 0, sizeof *tensor);
 }
 
@@ -235,7 +224,7 @@ static vt_status load_one(const vt_gguf *gguf, const vti_hparams *hparams,
     vti_source source;
     VTI_TRY(vti_source_find(gguf, hparams, role, layer, &source, err));
     if (!source.data) return VT_OK;
-    VTI_TRY(vti_tensor_load(kernels, role, &source, false, tensor, err));
+    VTI_TRY(vti_tensor_load(kernels, role, &source, tensor, err));
     *bytes += vti_tensor_bytes(kernels, role, &source);
     return VT_OK;
 }

@@ -23,8 +23,7 @@ typedef enum vti_role {
 typedef struct vti_tensor {
     vti_weight_type type;
     uint32_t rows, cols;
-    const void *data; /* packed as vti_kernels.matmul[type] wants it */
-    void *owned;      /* what to free, or NULL if `data` lies in the file */
+    void *data; /* packed as vti_kernels.matmul[type] wants it; malloc'd, 64-byte aligned */
 } vti_tensor;
 
 /* The same tensor as the file has it. */
@@ -61,13 +60,15 @@ vt_status vti_source_find(const vt_gguf *gguf, const vti_hparams *hparams, vti_r
 vt_status vti_source_check(const vti_hparams *hparams, vti_role role, const vti_source *source,
                            const char *name, vt_error *err);
 
+/* False for a role that a model of this family may lack. */
+bool vti_role_required(const vti_hparams *hparams, vti_role role);
+
 /* Bytes the tensor will take once loaded. */
 uint64_t vti_tensor_bytes(const vti_kernels *kernels, vti_role role, const vti_source *source);
 
-/* Makes the kernel-ready tensor. Packs or converts into memory of its own where needed; otherwise
- * refers to source->data, unless `copy`. */
+/* Makes the kernel-ready tensor: packs a matrix, converts a vector to F32. */
 vt_status vti_tensor_load(const vti_kernels *kernels, vti_role role, const vti_source *source,
-                          bool copy, vti_tensor *out, vt_error *err);
+                          vti_tensor *out, vt_error *err);
 void vti_tensor_free(vti_tensor *tensor);
 
 /* Layers [first, first + count) of the file. */

@@ -1,0 +1,68 @@
+/* admission.c: which headers a worker lets in, given what it is doing. */
+#include "engagement.h"
+
+static const char *check_size(const vti_frame_header *h, uint32_t least, uint32_t most)
+{
+    return h->message_bytes >= least && h->message_bytes <= most ? NULL
+                                                                 : "a message of the wrong size";
+}
+
+static const char *check_main(const vti_admission *a, const vti_frame_header *h)
+{
+    switch ((int)h->type) {
+    case VTI_MSG_ASSIGN:
+        if (a->phase != VTI_PHASE_CLAIMED) return "an assignment at the wrong time";
+        return check_size(h, 1, VTI_WIRE_SMALL_MAX);
+    case VTI_MSG_WEIGHTS:
+        if (a->phase != VTI_PHASE_LOADING) return "weights at the wrong time";
+        return check_size(h, VTI_WIRE_BLOCK_HEADER_BYTES + 1,
+                          VTI_WIRE_BLOCK_HEADER_BYTES + VTI_WIRE_BLOCK_MAX);
+    case VTI_MSG_LOADED:
+        if (a->phase != VTI_PHASE_LOADING) return "an end of weights at the wrong time";
+        return check_size(h, 0, 0);
+    case VTI_MSG_SESSION:
+        if (a->phase != VTI_PHASE_READY) return "a session at the wrong time";
+        return check_size(h, 1, VTI_WIRE_SMALL_MAX);
+    case VTI_MSG_SESSION_END:
+        return check_size(h, 0, 0);
+    default: return "a message of a type that a main device does not send";
+    }
+}
+
+static const char *check_step(vti_admission *a, const vti_frame_header *h)
+{
+    /* Left over from a session that was broken off: dropped when it is handled. */
+    if (h->epoch < a->epoch || a->phase != VTI_PHASE_SESSION)
+        return h->message_bytes <= a->largest_step_bytes ? NULL : "a late step of the wrong size";
+    if (h->epoch != a->epoch) return "a step of a session that has not begun";
+    if (h->step != a->next_step) return "a step out of order";
+    if (h->unit != a->first) return "a step for layers that are not here";
+    if (h->token_count < 1 || h->token_count > a->batch) return "a step with too many tokens";
+    if (h->token_begin > a->end || h->token_count > a->context - h->token_begin)
+        return "a step at a position that is not next";
+    if (h->message_bytes != vti_step_bytes(h->token_count, a->d, a->hop))
+        return "a step of the wrong size";
+    a->next_step++;
+    a->end = h->token_begin + h->token_count;
+    return NULL;
+}
+
+static const char *check_locked(vti_admission *a, vti_net_peer peer, const vti_frame_header *h)
+{
+    if (a->engaged && h->type == VTI_MSG_STEP && peer == a->source) return check_step(a, h);
+    if (a->engaged && peer == a->main) return check_main(a, h);
+    /* Everybody else may introduce itself, and the device after us may answer that. */
+    if (h->type == VTI_MSG_CLAIM || h->type == VTI_MSG_LINK)
+        return check_size(h, VTI_CLUSTER_ID_BYTES, VTI_CLUSTER_ID_BYTES);
+    if (h->type == VTI_MSG_LINKED) return check_size(h, 0, 0);
+    return "a message before the claim";
+}
+
+const char *vti_admission_check(vti_admission *admission, vti_net_peer peer,
+                                const vti_frame_header *header)
+{
+    pthread_mutex_lock(&admission->lock);
+    const char *reason = check_locked(admission, peer, header);
+    pthread_mutex_unlock(&admission->lock);
+    return reason;
+}

@@ -1,0 +1,152 @@
+/* cli.h: what the commands of voltron-run share. Uses the library only through voltron.h. */
+#ifndef CLI_H
+#define CLI_H
+
+#include <stdio.h>
+
+#include "voltron.h"
+
+/* --- options ----------------------------------------------------------------------------------- */
+
+typedef enum cli_kind {
+    CLI_FLAG,   /* bool * */
+    CLI_STRING, /* const char ** */
+    CLI_U32,    /* uint32_t *, low … high */
+    CLI_U64,    /* uint64_t * */
+    CLI_F32,    /* float *, low … high */
+    CLI_SIZE,   /* uint64_t *: bytes, "512M", "1.5G" */
+    CLI_KV,     /* vt_kv_type * */
+    CLI_HEADING /* only a line in --help */
+} cli_kind;
+
+typedef struct cli_option {
+    const char *name; /* without the two dashes */
+    char letter;      /* short form, or 0 */
+    cli_kind kind;
+    void *target;     /* keeps its value if the option is not given */
+    double low, high; /* numbers */
+    const char *argument, *help;
+} cli_option;
+
+typedef struct cli_command {
+    const char *name, *summary, *usage;
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name */
+    const char *description, *examples; /* for --help */
+} cli_command;
+
+/* Exit codes are vt_status numbers; these have a meaning of their own. */
+enum { CLI_OK = VT_OK, CLI_USAGE = VT_ERR_ARGUMENT, CLI_DONE = -1 };
+
+/* Parses argv; the table ends with an option without name. Positional arguments go to
+ * positional[0 … *positional_count), *positional_count being the room on entry. Returns CLI_OK,
+ * CLI_USAGE after one line on stderr, or CLI_DONE after --help. */
+int cli_parse(const cli_command *command, const cli_option *options, int argc, char **argv,
+              const char **positional, int *positional_count);
+
+/* --- talking ----------------------------------------------------------------------------------- */
+
+/* "voltron-run: …" on stderr; returns `code`. */
+int cli_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for what the library said. */
+int cli_fail(const vt_error *err);
+
+/* Is stderr a terminal that takes colours (no NO_COLOR, TERM not dumb)? */
+bool cli_colour(void);
+const char *cli_bold(void);  /* "" without colour */
+const char *cli_dim(void);
+const char *cli_plain(void);
+
+/* "12.3 MiB" into a static ring of buffers: a few may be used in one printf. */
+const char *cli_bytes(uint64_t bytes);
+
+/* One line that is rewritten in place on a terminal, once something takes more than a second:
+ * "weights to …  42 %  ETA 0:12". Nothing elsewhere. */
+typedef struct cli_progress {
+    uint64_t start_ns, shown_ns;
+    bool shown;
+} cli_progress;
+void cli_progress_begin(cli_progress *progress);
+void cli_progress_show(cli_progress *progress, const char *what, uint64_t done, uint64_t total);
+void cli_progress_end(cli_progress *progress);
+vt_progress cli_progress_callback(cli_progress *progress);
+
+uint64_t cli_now_ns(void);
+
+/* Warnings and errors of the library on stderr; everything if `verbose`. */
+vt_log cli_log(bool verbose);
+
+/* Whole file, or stdin for "-"; malloc'd and NUL-terminated. NULL after a line on stderr. */
+char *cli_read_file(const char *path, size_t *bytes);
+
+/* JSON array of token ids, or ids separated by white space. NULL after a line on stderr. */
+vt_token *cli_parse_ids(const char *text, const char *source, size_t *count);
+
+/* --- models, devices, sessions ----------------------------------------------------------------- */
+
+/* The file `path`, or for NULL the model that is part of this program. NULL after an error line,
+ * *code then is the exit code. */
+vt_model *cli_open_model(const char *path, bool vocabulary_only, bool verbose, int *code);
+
+/* What the commands that compute have in common. */
+typedef struct cli_compute {
+    const char *model_path;
+    const char *devices; /* "HOST:PORT,HOST:PORT" */
+    const char *split;   /* "3,2,1" */
+    const char *key_path;
+    uint32_t local;      /* device processes on this machine, this one included; 0: off */
+    bool verbose;
+    vt_session_params session;
+    /* filled by cli_open_compute */
+    vt_model *model;
+    vt_cluster *cluster;
+    vt_session *handle;
+} cli_compute;
+
+#define CLI_COMPUTE_OPTIONS(c)                                                                     \
+    {"model", 'm', CLI_STRING, &(c).model_path, 0, 0, "FILE",                                      \
+     "GGUF model (default: the small story model in this program)"},                               \
+    {"context", 'c', CLI_U32, &(c).session.context_tokens, 1, 16777216, "N",                       \
+     "tokens the conversation may have (default: the model's, at most 4096)"},                     \
+    {"batch", 0, CLI_U32, &(c).session.batch_tokens, 1, 65536, "N",                                \
+     "tokens of a prompt computed at once (default: 128)"},                                        \
+    {"kv", 0, CLI_KV, &(c).session.kv_type, 0, 0, "f16|f32", "precision of the KV cache"},         \
+    {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Devices"},                                           \
+    {"devices", 'd', CLI_STRING, &(c).devices, 0, 0, "HOST:PORT,…",                                \
+     "workers that run layers too, in this order"},                                                \
+    {"split", 0, CLI_STRING, &(c).split, 0, 0, "A,B,…",                                            \
+     "layers of this device and of each worker (default: even)"},                                  \
+    {"local", 0, CLI_U32, &(c).local, 1, 64, "N",                                                  \
+     "try it out: N device processes on this machine"},                                            \
+    {"key", 0, CLI_STRING, &(c).key_path, 0, 0, "FILE",                                            \
+     "cluster key, for devices beyond this machine (also VOLTRON_KEY)"},                           \
+    {"verbose", 'v', CLI_FLAG, &(c).verbose, 0, 0, NULL, "say more on stderr"}
+
+/* Fills the defaults. */
+void cli_compute_init(cli_compute *compute);
+
+/* Opens model, workers, cluster and session. An exit code after an error line. */
+int cli_open_compute(cli_compute *compute);
+void cli_close_compute(cli_compute *compute);
+
+/* Ctrl-C cancels `session` (a second one ends the program). NULL: back to normal. */
+void cli_cancel_on_interrupt(vt_session *session);
+bool cli_interrupted(void);
+
+/* Table of devices and what they run, on stderr. With `busy`, shares of the time since `start`. */
+void cli_print_devices(const cli_compute *compute, bool busy);
+
+/* --- local device processes -------------------------------------------------------------------- */
+
+enum { CLI_LOCAL_MAX = 64 };
+
+/* Starts `count` workers on loopback as child processes and writes their addresses. An exit code
+ * after an error line. They end with this process, or by cli_stop_workers. */
+int cli_start_workers(uint32_t count, char addresses[][64]);
+void cli_stop_workers(void);
+
+/* --- commands ---------------------------------------------------------------------------------- */
+
+extern const cli_command cli_run, cli_worker, cli_inspect, cli_tokenize, cli_logits, cli_ppl;
+
+#endif

@@ -1,0 +1,153 @@
+/* cmd_inspect.c: what is in a GGUF file. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+typedef struct inspect_options {
+    bool json, all;
+} inspect_options;
+
+/* Malloc'd text of an entry's value, as long as it is. */
+static char *entry_text(const vt_gguf *gguf, uint64_t index, uint64_t max_elements)
+{
+    size_t bytes = vt_gguf_entry_text(gguf, index, max_elements, NULL, 0);
+    char *text = malloc(bytes + 1);
+    if (text) vt_gguf_entry_text(gguf, index, max_elements, text, bytes + 1);
+    return text;
+}
+
+/* Cuts after `columns` bytes, not within a UTF-8 sequence. */
+static void shorten(char *text, size_t columns)
+{
+    if (strlen(text) <= columns) return;
+    size_t at = columns;
+    while (at && ((unsigned char)text[at] & 0xC0) == 0x80) at--;
+    strcpy(text + at, "…");
+}
+
+static void dimensions_text(const vt_gguf_tensor *t, char *buffer, size_t capacity)
+{
+    size_t at = 0;
+    buffer[0] = 0;
+    for (uint32_t i = 0; i < t->dimension_count && at < capacity; i++)
+        at += (size_t)snprintf(buffer + at, capacity - at, "%s%" PRIu64, i ? " x " : "",
+                               t->dimensions[i]);
+}
+
+static void print_entries(const vt_gguf *gguf, bool all)
+{
+    uint64_t count = vt_gguf_entry_count(gguf);
+    printf("\n%" PRIu64 " metadata entries\n", count);
+    for (uint64_t i = 0; i < count; i++) {
+        vt_gguf_entry entry;
+        char *text = entry_text(gguf, i, all ? UINT64_MAX : 6);
+        if (!text || vt_gguf_get_entry(gguf, i, &entry) != VT_OK) continue;
+        char *room = realloc(text, strlen(text) + 8); /* for the ellipsis */
+        if (room) text = room;
+        if (!all && room) shorten(text, 100);
+        printf("  %-42s %-12s %s\n", entry.key, entry.type, text);
+        free(text);
+    }
+}
+
+static void print_tensors(const vt_gguf *gguf)
+{
+    uint64_t count = vt_gguf_tensor_count(gguf), parameters = 0, bytes = 0;
+    printf("\n%" PRIu64 " tensors\n", count);
+    for (uint64_t i = 0; i < count; i++) {
+        vt_gguf_tensor t;
+        char dimensions[96];
+        if (vt_gguf_get_tensor(gguf, i, &t) != VT_OK) continue;
+        dimensions_text(&t, dimensions, sizeof dimensions);
+        printf("  %-34s %-8s %-18s %12" PRIu64 " bytes at %" PRIu64 "\n", t.name, t.type,
+               dimensions, t.size_bytes, t.offset_bytes);
+        parameters += t.dimensions[0] * t.dimensions[1] * t.dimensions[2] * t.dimensions[3];
+        bytes += t.size_bytes;
+    }
+    printf("\n%.2f million parameters, %s of weights", (double)parameters / 1e6, cli_bytes(bytes));
+    if (parameters) printf(", %.2f bits each", (double)bytes * 8 / (double)parameters);
+    putchar('\n');
+}
+
+static json_t *entries_json(const vt_gguf *gguf, bool all)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < vt_gguf_entry_count(gguf); i++) {
+        vt_gguf_entry entry;
+        char *text = entry_text(gguf, i, all ? UINT64_MAX : 6);
+        if (text && vt_gguf_get_entry(gguf, i, &entry) == VT_OK)
+            json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:s?}", "key", entry.key, "type",
+                                                  entry.type, "count", (json_int_t)entry.count,
+                                                  "text", text));
+        free(text);
+    }
+    return list;
+}
+
+static json_t *tensors_json(const vt_gguf *gguf)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < vt_gguf_tensor_count(gguf); i++) {
+        vt_gguf_tensor t;
+        if (vt_gguf_get_tensor(gguf, i, &t) != VT_OK) continue;
+        json_t *dimensions = json_array();
+        for (uint32_t j = 0; j < t.dimension_count; j++)
+            json_array_append_new(dimensions, json_integer((json_int_t)t.dimensions[j]));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I, s:I}", "name", t.name, "type",
+                                              t.type, "dimensions", dimensions, "offset_bytes",
+                                              (json_int_t)t.offset_bytes, "size_bytes",
+                                              (json_int_t)t.size_bytes));
+    }
+    return list;
+}
+
+static int inspect(const char *path, const inspect_options *o)
+{
+    vt_gguf *gguf;
+    vt_error err;
+    int code = CLI_OK;
+    if (vt_gguf_open(path, &gguf, &err) != VT_OK) return cli_fail(&err);
+    if (o->json) {
+        json_t *object = json_pack("{s:I, s:o, s:o}", "version", (json_int_t)vt_gguf_version(gguf),
+                                   "metadata", entries_json(gguf, o->all), "tensors",
+                                   tensors_json(gguf));
+        if (!object || json_dumpf(object, stdout, JSON_INDENT(1)) != 0)
+            code = cli_error(VT_ERR_IO, "cannot write the listing");
+        json_decref(object);
+        putchar('\n');
+    } else {
+        printf("%s: GGUF version %" PRIu32 "\n", path, vt_gguf_version(gguf));
+        print_entries(gguf, o->all);
+        print_tensors(gguf);
+    }
+    vt_gguf_close(gguf);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    inspect_options o = {0};
+    const char *path;
+    int count = 1;
+    const cli_option options[] = {
+        {"all", 'a', CLI_FLAG, &o.all, 0, 0, NULL, "whole arrays and long texts"},
+        {"json", 0, CLI_FLAG, &o.json, 0, 0, NULL, "as JSON"},
+        {0},
+    };
+    int code = cli_parse(&cli_inspect, options, argc, argv, &path, &count);
+    if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
+    if (!count) return cli_error(CLI_USAGE, "inspect needs a file");
+    return inspect(path, &o);
+}
+
+const cli_command cli_inspect = {
+    "inspect",
+    "Show a GGUF file's metadata and tensors.",
+    "inspect FILE [--all] [--json]",
+    run,
+    NULL,
+    "  voltron-run inspect model.gguf\n",
+};

@@ -1,0 +1,46 @@
+/* main.c: voltron-run, which command. */
+#include <string.h>
+
+#include "cli.h"
+
+static const cli_command *const commands[] = {
+    &cli_run, &cli_worker, &cli_inspect, &cli_tokenize, &cli_logits, &cli_ppl,
+};
+
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+static void print_overview(FILE *out)
+{
+    fprintf(out, "voltron-run %s: a language model on all the devices around you\n\nUsage:\n",
+            vt_version());
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "  voltron-run %s\n      %s\n", commands[i]->usage, commands[i]->summary);
+    fprintf(out,
+            "\nvoltron-run COMMAND --help explains a command; without a command it is \"run\".\n\n"
+            "Exit codes: 0 success; 2 wrong usage; 3 a file cannot be read; 4 a file is damaged;\n"
+            "5 not supported; 6 not enough memory; 7 context full; 8 a device is lost; 9 to 13\n"
+            "other trouble with a device; 130 interrupted.\n");
+}
+
+static int run_default(int argc, char **argv) { return cli_run.run(argc, argv); }
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_overview(stderr);
+        return CLI_USAGE;
+    }
+    const char *first = argv[1];
+    if (strcmp(first, "--version") == 0 || strcmp(first, "version") == 0) {
+        printf("voltron-run %s\n", vt_version());
+        return CLI_OK;
+    }
+    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0) {
+        print_overview(stdout);
+        return CLI_OK;
+    }
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(first, commands[i]->name) == 0) return commands[i]->run(argc - 1, argv + 1);
+    if (first[0] == '-') return run_default(argc, argv);
+    return cli_error(CLI_USAGE, "unknown command \"%s\"; voltron-run --help lists them", first);
+}

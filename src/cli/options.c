@@ -1,0 +1,217 @@
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static bool is_end(const cli_option *o) { return !o->name && o->kind != CLI_HEADING; }
+
+/* --- help -------------------------------------------------------------------------------------- */
+
+static void print_option(const cli_option *o)
+{
+    if (o->kind == CLI_HEADING) {
+        printf("\n%s\n", o->help);
+        return;
+    }
+    char left[64];
+    int width = snprintf(left, sizeof left, "%c%c%s --%s%s%s", o->letter ? '-' : ' ',
+                         o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
+                         o->argument ? " " : "", o->argument ? o->argument : "");
+    /* The ellipsis has three bytes and one column. */
+    if (o->argument && strstr(o->argument, "…")) width -= 2;
+    printf("  %s%*s %s\n", left, width < 30 ? 30 - width : 0, "", o->help);
+}
+
+static void print_help(const cli_command *command, const cli_option *options)
+{
+    printf("%s\n\nUsage: voltron-run %s\n", command->summary, command->usage);
+    if (command->description) printf("\n%s\n", command->description);
+    printf("\nOptions\n");
+    for (const cli_option *o = options; !is_end(o); o++) print_option(o);
+    printf("  -h, --help%*s show this\n", 20, "");
+    if (command->examples) printf("\nExamples\n%s", command->examples);
+}
+
+/* --- values ------------------------------------------------------------------------------------ */
+
+static int bad_value(const cli_option *o, const char *text, const char *expected)
+{
+    return cli_error(CLI_USAGE, "--%s: \"%s\" is not right, expected %s", o->name, text, expected);
+}
+
+static int set_integer(const cli_option *o, const char *text)
+{
+    char *end, expected[64];
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    double high = o->kind == CLI_U64 && o->high == 0 ? 18446744073709551615.0 : o->high;
+    bool fine = *text >= '0' && *text <= '9' && *end == 0 && errno == 0;
+    if (!fine || (double)value < o->low || (double)value > high) {
+        snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", o->low, high);
+        return bad_value(o, text, expected);
+    }
+    if (o->kind == CLI_U64)
+        *(uint64_t *)o->target = value;
+    else
+        *(uint32_t *)o->target = (uint32_t)value;
+    return CLI_OK;
+}
+
+static int set_float(const cli_option *o, const char *text)
+{
+    char *end, expected[64];
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value >= o->low && value <= o->high)) {
+        snprintf(expected, sizeof expected, "a number from %g to %g", o->low, o->high);
+        return bad_value(o, text, expected);
+    }
+    *(float *)o->target = (float)value;
+    return CLI_OK;
+}
+
+/* Binary units: K, M, G, T, with or without "B" or "iB". */
+static int set_size(const cli_option *o, const char *text)
+{
+    static const char units[] = "KMGT";
+    const char *expected = "a size such as 800M or 1.5G";
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || !isfinite(value) || value <= 0) return bad_value(o, text, expected);
+    char letter = (char)(*end >= 'a' ? *end - 32 : *end);
+    const char *unit = letter ? strchr(units, letter) : NULL;
+    if (unit) {
+        for (const char *u = units; u <= unit; u++) value *= 1024;
+        end++;
+        if (*end == 'i') end++;
+    }
+    if (*end == 'B' || *end == 'b') end++;
+    if (*end || value < 1 || value > 1e18) return bad_value(o, text, expected);
+    *(uint64_t *)o->target = (uint64_t)value;
+    return CLI_OK;
+}
+
+static int set_kv(const cli_option *o, const char *text)
+{
+    if (strcmp(text, "f16") == 0)
+        *(vt_kv_type *)o->target = VT_KV_F16;
+    else if (strcmp(text, "f32") == 0)
+        *(vt_kv_type *)o->target = VT_KV_F32;
+    else
+        return bad_value(o, text, "f16 or f32");
+    return CLI_OK;
+}
+
+static int set_value(const cli_option *o, const char *text)
+{
+    switch (o->kind) {
+    case CLI_STRING: *(const char **)o->target = text; return CLI_OK;
+    case CLI_U32:
+    case CLI_U64: return set_integer(o, text);
+    case CLI_F32: return set_float(o, text);
+    case CLI_SIZE: return set_size(o, text);
+    case CLI_KV: return set_kv(o, text);
+    case CLI_FLAG:
+    case CLI_HEADING: break;
+    }
+    return CLI_OK;
+}
+
+/* --- finding ----------------------------------------------------------------------------------- */
+
+/* Levenshtein distance, for "did you mean". */
+static int distance(const char *a, const char *b)
+{
+    size_t n = strlen(b);
+    int row[64];
+    if (n >= 63 || strlen(a) >= 63) return 99;
+    for (size_t j = 0; j <= n; j++) row[j] = (int)j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= n; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+static int unknown(const cli_command *command, const cli_option *options, const char *argument)
+{
+    const char *name = argument + (argument[1] == '-' ? 2 : 1), *nearest = NULL;
+    int least = 3;
+    for (const cli_option *o = options; !is_end(o); o++) {
+        int d = o->name ? distance(name, o->name) : 99;
+        if (d < least) {
+            least = d;
+            nearest = o->name;
+        }
+    }
+    if (nearest)
+        return cli_error(CLI_USAGE, "unknown option %s; did you mean --%s?", argument, nearest);
+    return cli_error(CLI_USAGE, "unknown option %s; see voltron-run %s --help", argument,
+                     command->name);
+}
+
+static const cli_option *find(const cli_option *options, const char *argument, size_t name_bytes)
+{
+    for (const cli_option *o = options; !is_end(o); o++) {
+        if (!o->name) continue;
+        if (argument[1] == '-' && strlen(o->name) == name_bytes &&
+            strncmp(argument + 2, o->name, name_bytes) == 0)
+            return o;
+        if (argument[1] != '-' && o->letter && argument[1] == o->letter && !argument[2]) return o;
+    }
+    return NULL;
+}
+
+/* Takes options[…] at argv[*i] and, if it has one, its value. */
+static int take_option(const cli_command *command, const cli_option *options, int argc, char **argv,
+                       int *i)
+{
+    const char *argument = argv[*i];
+    const char *equals = argument[1] == '-' ? strchr(argument, '=') : NULL;
+    size_t name_bytes = equals ? (size_t)(equals - argument - 2) : strlen(argument) - 2;
+    const cli_option *o = find(options, argument, name_bytes);
+    if (!o) return unknown(command, options, argument);
+    if (o->kind == CLI_FLAG) {
+        if (equals) return cli_error(CLI_USAGE, "--%s takes no value", o->name);
+        *(bool *)o->target = true;
+        return CLI_OK;
+    }
+    if (equals) return set_value(o, equals + 1);
+    if (*i + 1 >= argc) return cli_error(CLI_USAGE, "--%s needs a value: %s", o->name, o->argument);
+    return set_value(o, argv[++*i]);
+}
+
+int cli_parse(const cli_command *command, const cli_option *options, int argc, char **argv,
+              const char **positional, int *positional_count)
+{
+    int room = positional_count ? *positional_count : 0, count = 0;
+    bool only_positional = false;
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i];
+        bool option = !only_positional && argument[0] == '-' && argument[1];
+        if (option && strcmp(argument, "--") == 0) {
+            only_positional = true;
+        } else if (option && (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0)) {
+            print_help(command, options);
+            return CLI_DONE;
+        } else if (option) {
+            int code = take_option(command, options, argc, argv, &i);
+            if (code != CLI_OK) return code;
+        } else if (count < room) {
+            positional[count++] = argument;
+        } else {
+            return cli_error(CLI_USAGE, "unexpected argument \"%s\"; usage: voltron-run %s",
+                             argument, command->usage);
+        }
+    }
+    if (positional_count) *positional_count = count;
+    return CLI_OK;
+}

@@ -1,0 +1,73 @@
+/* cluster_internal.h: the parts of a main device's cluster. */
+#ifndef VTI_CLUSTER_INTERNAL_H
+#define VTI_CLUSTER_INTERNAL_H
+
+#include <pthread.h>
+
+#include "cluster.h"
+#include "wire.h"
+
+enum { VTI_MAX_DEVICES = 63 }; /* workers; net/ allows one connection more */
+
+/* A worker as the main device sees it. */
+typedef struct vti_device {
+    char address[VTI_NET_ADDRESS_MAX];
+    vti_net_peer peer;
+    bool up, offered, ready, session_ok;
+    uint32_t first, count;    /* layers; count 0: left out, not even connected to */
+    uint32_t hop;             /* place in the chain of those that have layers */
+    uint64_t memory_bytes, weight_bytes, busy_ns;
+} vti_device;
+
+/* What the admission of headers needs; guarded by `lock`. */
+typedef struct vti_result_admission {
+    pthread_mutex_t lock;
+    vti_net_peer last; /* whom results come from; 0: no session */
+    uint32_t d, layers, hops, batch;
+    uint32_t epoch, next_step;
+} vti_result_admission;
+
+struct vt_cluster {
+    const vt_model *model;
+    vt_log log;
+    vt_progress progress;
+    uint32_t connect_timeout_ms, step_timeout_ms;
+    vti_net *net;
+    vti_cluster_id id;
+    vti_device *devices; /* in the order of the parameters */
+    size_t device_count;
+    uint32_t chain_count; /* of those with layers */
+    vti_weights *main_weights;
+    uint64_t main_busy_ns;
+    uint32_t main_layers;
+    vti_result_admission admission;
+    bool in_session;
+    bool broken;           /* a device was lost: nothing works any more */
+    uint32_t epoch;        /* of the session, or of the last one */
+    uint32_t next_step, oldest_step; /* sent next; waited for next */
+};
+
+/* Splits `layers` among the main device and the workers, into counts[0 … workers]. */
+vt_status vti_split_layers(uint32_t layers, size_t workers, const uint32_t *split,
+                           size_t split_count, uint32_t *counts, vt_error *err);
+
+/* Sends to a device, waiting while too much is queued. */
+vt_status vti_cluster_send_message(vt_cluster *c, vti_device *device,
+                                   const vti_frame_header *header, const vti_net_part *parts,
+                                   size_t part_count, vt_error *err);
+
+/* Next message from any device. A refusal, a lost device and a passed deadline are errors that name
+ * the device; `waiting_for` is for the latter. *device tells who sent it. */
+vt_status vti_cluster_wait(vt_cluster *c, uint64_t deadline_ns, const atomic_bool *cancelled,
+                           const char *waiting_for, vti_net_event *event, vti_device **device,
+                           vt_error *err);
+
+/* Why a device cannot be sent to any more: reads events until its end comes. */
+vt_status vti_cluster_explain_loss(vt_cluster *c, vti_device *device, vt_error *err);
+
+/* Sends every device its layers and waits until all are ready. */
+vt_status vti_cluster_provision(vt_cluster *c, vt_error *err);
+
+const char *vti_cluster_admit(void *user, vti_net_peer peer, const vti_frame_header *header);
+
+#endif

@@ -1,0 +1,403 @@
+#include "engagement.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+
+enum { LINK_TIMEOUT_MS = 1500, SEND_TIMEOUT_MS = 30000 };
+
+/* --- small things ------------------------------------------------------------------------------ */
+
+/* Publishes where we are to the admission of headers. */
+static void publish(vti_engagement *e, bool new_session)
+{
+    vti_admission *a = e->admission;
+    pthread_mutex_lock(&a->lock);
+    a->engaged = true;
+    a->phase = e->phase;
+    a->main = e->main;
+    a->source = e->source;
+    a->d = e->assignment.hparams.d;
+    a->hop = e->assignment.hop;
+    a->first = e->assignment.first;
+    if (new_session) {
+        a->batch = e->session.batch_tokens;
+        a->context = e->session.context_tokens;
+        a->epoch = e->epoch;
+        a->next_step = 0;
+        a->end = 0;
+        uint64_t largest = vti_step_bytes(a->batch, a->d, a->hop);
+        if (largest > a->largest_step_bytes) a->largest_step_bytes = largest;
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Sends, waiting while too much is queued for a peer that reads slowly. */
+static vt_status send_parts(vti_engagement *e, vti_net_peer peer, const vti_frame_header *header,
+                            const vti_net_part *parts, size_t count, vt_error *err)
+{
+    vti_net_status status = vti_net_send(e->net, peer, header, parts, count);
+    if (status == VTI_NET_ERR_FULL) {
+        status = vti_net_drain(e->net, peer, 0, vti_net_after_ms(SEND_TIMEOUT_MS));
+        if (status == VTI_NET_OK) status = vti_net_send(e->net, peer, header, parts, count);
+    }
+    if (status == VTI_NET_OK) return VT_OK;
+    return vti_fail(err, vti_from_net_status(status), "cannot send to the %s device: %s",
+                    peer == e->main ? "main" : "next", vti_net_status_text(status));
+}
+
+static vt_status send_message(vti_engagement *e, vti_net_peer peer, vti_message type,
+                              const void *payload, size_t bytes, vt_error *err)
+{
+    vti_frame_header header = {.type = (uint8_t)type, .epoch = e->epoch};
+    vti_net_part part = {payload, bytes};
+    return send_parts(e, peer, &header, &part, bytes ? 1 : 0, err);
+}
+
+static uint64_t used_bytes(const vti_engagement *e)
+{
+    return (e->weights ? e->weights->bytes : 0) + e->arrival.source.size_bytes;
+}
+
+static vt_status check_budget(const vti_engagement *e, uint64_t more, const char *what,
+                              vt_error *err)
+{
+    uint64_t used = used_bytes(e);
+    if (e->memory_bytes == 0 || (more <= e->memory_bytes && used <= e->memory_bytes - more))
+        return VT_OK;
+    return vti_fail(err, VT_ERR_MEMORY,
+                    "%s needs %" PRIu64 " more bytes, but %" PRIu64 " of %" PRIu64
+                    " bytes of memory are taken",
+                    what, more, used, e->memory_bytes);
+}
+
+/* --- claim ------------------------------------------------------------------------------------- */
+
+vt_status vti_engagement_open(vti_net *net, vti_admission *admission, const vti_kernels *kernels,
+                              const vt_log *log, uint64_t memory_bytes, vti_net_peer main,
+                              const char *main_address, const vti_cluster_id *id,
+                              vti_engagement **out, vt_error *err)
+{
+    *out = NULL;
+    vti_engagement *e = calloc(1, sizeof *e);
+    if (!e) return vti_fail(err, VT_ERR_MEMORY, "no memory for an engagement");
+    e->net = net;
+    e->kernels = kernels;
+    e->log = log;
+    e->admission = admission;
+    e->memory_bytes = memory_bytes;
+    e->main = main;
+    e->id = *id;
+    snprintf(e->main_address, sizeof e->main_address, "%s", main_address);
+    pthread_mutex_lock(&admission->lock);
+    admission->largest_step_bytes = 0;
+    admission->epoch = 0;
+    pthread_mutex_unlock(&admission->lock);
+    publish(e, false);
+    uint8_t offer[8];
+    vti_writer w = {offer, sizeof offer, 0, false};
+    vti_write_u64(&w, memory_bytes);
+    vt_status status = send_message(e, main, VTI_MSG_OFFER, offer, w.bytes, err);
+    if (status != VT_OK) {
+        vti_engagement_close(e);
+        return status;
+    }
+    *out = e;
+    return VT_OK;
+}
+
+static void drop_arrival(vti_engagement *e)
+{
+    free(e->arrival.bytes);
+    memset(&e->arrival, 0, sizeof e->arrival);
+}
+
+void vti_engagement_close(vti_engagement *e)
+{
+    if (!e) return;
+    pthread_mutex_lock(&e->admission->lock);
+    e->admission->engaged = false;
+    pthread_mutex_unlock(&e->admission->lock);
+    if (e->next && e->next != e->main) vti_net_disconnect(e->net, e->next, NULL);
+    if (e->source && e->source != e->main) vti_net_disconnect(e->net, e->source, NULL);
+    vti_stage_close(e->stage);
+    drop_arrival(e);
+    vti_weights_free(e->weights);
+    free(e);
+}
+
+/* --- weights ----------------------------------------------------------------------------------- */
+
+static vt_status on_assign(vti_engagement *e, const vti_net_event *event, vt_error *err)
+{
+    vti_assignment *a = &e->assignment;
+    if (!vti_decode_assignment(event->payload, event->header.message_bytes, a))
+        return vti_fail(err, VT_ERR_PROTOCOL, "the assignment is malformed");
+    VTI_TRY(vti_hparams_check(&a->hparams, "the assignment", err));
+    if (a->first >= a->hparams.layers || a->count < 1 || a->count > a->hparams.layers - a->first)
+        return vti_fail(err, VT_ERR_PROTOCOL,
+                        "assigned layers %" PRIu32 " to %" PRIu64 " of a model with %" PRIu32,
+                        a->first, (uint64_t)a->first + a->count, a->hparams.layers);
+    /* A link may come before the assignment: the device before us can be done first. */
+    if (a->hop > a->hparams.layers || (a->hop == 0 && e->source))
+        return vti_fail(err, VT_ERR_PROTOCOL, "assigned hop %" PRIu32, a->hop);
+    VTI_TRY(vti_weights_new(a->first, a->count, &e->weights, err));
+    if (a->hop == 0) e->source = e->main;
+    e->phase = VTI_PHASE_LOADING;
+    publish(e, false);
+    vti_log(e->log, VT_LOG_INFO, "layers %" PRIu32 "..%" PRIu32 " of %" PRIu32 " for %s", a->first,
+            a->first + a->count - 1, a->hparams.layers, e->main_address);
+    return VT_OK;
+}
+
+/* The slot a tensor goes to, or NULL. */
+static vti_tensor *slot_of(vti_engagement *e, vti_role role, uint32_t layer)
+{
+    if (role == VTI_ROPE_FREQS && layer == 0) return &e->weights->rope_freqs;
+    if (role >= VTI_LAYER_ROLE_COUNT || layer < e->weights->first ||
+        layer - e->weights->first >= e->weights->count)
+        return NULL;
+    return &e->weights->layers[layer - e->weights->first].tensor[role];
+}
+
+static vt_status begin_arrival(vti_engagement *e, const vti_weights_block *block, uint32_t layer,
+                               vt_error *err)
+{
+    vti_tensor *slot = slot_of(e, block->role, layer);
+    if (!slot || slot->rows)
+        return vti_fail(err, VT_ERR_PROTOCOL,
+                        "role %d of layer %" PRIu32 " was not expected", (int)block->role, layer);
+    vti_source source = {.type = block->type, .rows = block->rows, .cols = block->cols};
+    source.size_bytes = vti_source_bytes(block->type, block->rows, block->cols);
+    char name[64];
+    snprintf(name, sizeof name, "role %d of layer %" PRIu32, (int)block->role, layer);
+    VTI_TRY(vti_source_check(&e->assignment.hparams, block->role, &source, name, err));
+    VTI_TRY(check_budget(e, source.size_bytes +
+                                vti_tensor_bytes(e->kernels, block->role, &source),
+                         "the weights", err));
+    e->arrival.bytes = aligned_alloc(64, (source.size_bytes + 63) / 64 * 64);
+    if (!e->arrival.bytes)
+        return vti_fail(err, VT_ERR_MEMORY, "no memory for %" PRIu64 " bytes of weights",
+                        source.size_bytes);
+    source.data = e->arrival.bytes;
+    e->arrival.source = source;
+    e->arrival.role = block->role;
+    e->arrival.layer = layer;
+    e->arrival.active = true;
+    return VT_OK;
+}
+
+/* The bytes are complete: they become the tensor. */
+static vt_status finish_arrival(vti_engagement *e, vt_error *err)
+{
+    vti_arrival *a = &e->arrival;
+    vti_tensor *slot = slot_of(e, a->role, a->layer);
+    VTI_TRY(vti_tensor_load(e->kernels, a->role, &a->source, slot, err));
+    e->weights->bytes += vti_tensor_bytes(e->kernels, a->role, &a->source);
+    e->tensors_loaded++;
+    drop_arrival(e);
+    return VT_OK;
+}
+
+static vt_status on_weights(vti_engagement *e, const vti_net_event *event, vt_error *err)
+{
+    vti_weights_block block;
+    uint32_t bytes = event->header.message_bytes, layer = event->header.unit;
+    if (!vti_decode_block(event->payload, bytes, &block))
+        return vti_fail(err, VT_ERR_PROTOCOL, "a block of weights is malformed");
+    if (!e->arrival.active) VTI_TRY(begin_arrival(e, &block, layer, err));
+    vti_arrival *a = &e->arrival;
+    uint32_t data_bytes = bytes - VTI_WIRE_BLOCK_HEADER_BYTES;
+    if (a->layer != layer || a->role != block.role || a->source.type != block.type ||
+        a->source.rows != block.rows || a->source.cols != block.cols ||
+        block.offset != a->received || data_bytes > a->source.size_bytes - a->received)
+        return vti_fail(err, VT_ERR_PROTOCOL, "blocks of weights are out of order");
+    memcpy(a->bytes + a->received, event->payload + VTI_WIRE_BLOCK_HEADER_BYTES, data_bytes);
+    a->received += data_bytes;
+    return a->received == a->source.size_bytes ? finish_arrival(e, err) : VT_OK;
+}
+
+/* Every role that the family needs must be there: a missing one would be read as nothing. */
+static vt_status check_complete(const vti_engagement *e, vt_error *err)
+{
+    if (e->arrival.active || e->tensors_loaded != e->assignment.tensor_count)
+        return vti_fail(err, VT_ERR_PROTOCOL,
+                        "%" PRIu32 " of %" PRIu32 " tensors arrived", e->tensors_loaded,
+                        e->assignment.tensor_count);
+    for (uint32_t i = 0; i < e->weights->count; i++)
+        for (unsigned role = 0; role < VTI_LAYER_ROLE_COUNT; role++)
+            if (!e->weights->layers[i].tensor[role].rows &&
+                vti_role_required(&e->assignment.hparams, (vti_role)role))
+                return vti_fail(err, VT_ERR_PROTOCOL,
+                                "role %u of layer %" PRIu32 " did not arrive", role,
+                                e->weights->first + i);
+    return VT_OK;
+}
+
+/* --- links ------------------------------------------------------------------------------------- */
+
+static vt_status become_ready(vti_engagement *e, vt_error *err)
+{
+    uint8_t payload[8];
+    vti_writer w = {payload, sizeof payload, 0, false};
+    vti_write_u64(&w, e->weights->bytes);
+    e->phase = VTI_PHASE_READY;
+    publish(e, false);
+    return send_message(e, e->main, VTI_MSG_READY, payload, w.bytes, err);
+}
+
+static vt_status on_loaded(vti_engagement *e, vt_error *err)
+{
+    VTI_TRY(check_complete(e, err));
+    if (e->assignment.next[0] == 0) {
+        e->next = e->main;
+        return become_ready(e, err);
+    }
+    e->phase = VTI_PHASE_LINKING;
+    publish(e, false);
+    vti_net_error net_err;
+    vti_net_status status = vti_net_connect(e->net, e->assignment.next, LINK_TIMEOUT_MS, &e->next,
+                                            &net_err);
+    if (status == VTI_NET_OK) return VT_OK;
+    return vti_fail(err, vti_from_net_status(status), "cannot connect to %s: %s",
+                    e->assignment.next, net_err.message);
+}
+
+vt_status vti_engagement_peer_up(vti_engagement *e, vti_net_peer peer, vt_error *err)
+{
+    if (peer != e->next) return VT_OK;
+    return send_message(e, peer, VTI_MSG_LINK, e->id.bytes, sizeof e->id.bytes, err);
+}
+
+vt_status vti_engagement_link(vti_engagement *e, vti_net_peer peer, const uint8_t *payload,
+                              size_t bytes, vt_error *err)
+{
+    if (bytes != sizeof e->id.bytes || memcmp(payload, e->id.bytes, bytes) != 0 || e->source)
+        return vti_fail(err, VT_ERR_PROTOCOL, "this device is not part of your cluster");
+    e->source = peer;
+    publish(e, false);
+    return send_message(e, peer, VTI_MSG_LINKED, NULL, 0, err);
+}
+
+static vt_status on_linked(vti_engagement *e, vt_error *err)
+{
+    if (e->phase != VTI_PHASE_LINKING)
+        return vti_fail(err, VT_ERR_PROTOCOL, "a link at the wrong time");
+    e->next_linked = true;
+    return become_ready(e, err);
+}
+
+vt_status vti_engagement_peer_down(vti_engagement *e, const vti_net_event *event, vt_error *err)
+{
+    /* A device that says goodbye was told to; the main device will tell us too. */
+    bool goodbye = event->status == VTI_NET_OK;
+    if (event->peer == e->next) {
+        e->next = 0;
+        if (goodbye) return VT_OK;
+        return vti_fail(err, VT_ERR_NETWORK, "%s %s: %s",
+                        e->next_linked ? "lost the next device" : "cannot reach the next device",
+                        e->assignment.next, event->reason);
+    }
+    if (event->peer == e->source) {
+        e->source = 0;
+        publish(e, false);
+        if (goodbye) return VT_OK;
+        return vti_fail(err, VT_ERR_NETWORK, "lost the device before (%s): %s", event->address,
+                        event->reason);
+    }
+    return VT_OK;
+}
+
+/* --- sessions ---------------------------------------------------------------------------------- */
+
+static void end_session(vti_engagement *e)
+{
+    vti_stage_close(e->stage);
+    e->stage = NULL;
+    if (e->phase == VTI_PHASE_SESSION) e->phase = VTI_PHASE_READY;
+    publish(e, false);
+}
+
+static vt_status on_session(vti_engagement *e, const vti_net_event *event, vt_error *err)
+{
+    vti_session_request *s = &e->session;
+    if (!vti_decode_session(event->payload, event->header.message_bytes, s) ||
+        s->context_tokens < 1 || s->context_tokens > VTI_MAX_CONTEXT || s->batch_tokens < 1 ||
+        s->batch_tokens > s->context_tokens || event->header.epoch <= e->epoch)
+        return vti_fail(err, VT_ERR_PROTOCOL, "the session request is malformed");
+    if (vti_step_bytes(s->batch_tokens, e->assignment.hparams.d, e->assignment.hop) >
+        VTI_FRAME_MESSAGE_MAX)
+        return vti_fail(err, VT_ERR_ARGUMENT,
+                        "a batch of %" PRIu32 " tokens is too large for one message",
+                        s->batch_tokens);
+    vti_stage_params params = {
+        .hparams = &e->assignment.hparams,
+        .kernels = e->kernels,
+        .weights = e->weights,
+        .context_tokens = s->context_tokens,
+        .batch_tokens = s->batch_tokens,
+        .kv_type = s->kv_type,
+    };
+    VTI_TRY(check_budget(e, vti_stage_bytes(&params, e->weights->count),
+                         "the KV cache for this context", err));
+    VTI_TRY(vti_stage_open(&params, &e->stage, err));
+    e->epoch = event->header.epoch;
+    e->phase = VTI_PHASE_SESSION;
+    publish(e, true);
+    return send_message(e, e->main, VTI_MSG_SESSION_OK, NULL, 0, err);
+}
+
+/* Sends a computed step on: all its rows to the next worker, what the main device asked for to the
+ * main device; behind them the busy times of the devices it has passed, ours last. */
+static vt_status pass_on(vti_engagement *e, const vti_net_event *event, vt_error *err)
+{
+    vti_frame_header h = event->header;
+    const vti_assignment *a = &e->assignment;
+    size_t row_bytes = (size_t)a->hparams.d * sizeof(float);
+    size_t rows_bytes = h.token_count * row_bytes;
+    const uint8_t *rows = event->payload, *busy = event->payload + rows_bytes;
+    if (e->next == e->main && !(h.flags & VTI_STEP_ALL_ROWS)) {
+        rows += rows_bytes - row_bytes;
+        rows_bytes = row_bytes;
+        h.token_begin += h.token_count - 1;
+        h.token_count = 1;
+    }
+    h.unit = a->first + a->count;
+    uint8_t own[VTI_WIRE_BUSY_BYTES];
+    vti_writer w = {own, sizeof own, 0, false};
+    vti_write_u64(&w, e->busy_ns);
+    vti_net_part parts[] = {{rows, rows_bytes},
+                            {busy, (size_t)a->hop * VTI_WIRE_BUSY_BYTES},
+                            {own, sizeof own}};
+    return send_parts(e, e->next, &h, parts, 3, err);
+}
+
+static vt_status on_step(vti_engagement *e, vti_net_event *event, vt_error *err)
+{
+    const vti_frame_header *h = &event->header;
+    if (!e->stage || h->epoch != e->epoch) return VT_OK; /* of a session that is over */
+    uint64_t start = vti_now_ns();
+    vti_stage_forward(e->stage, (float *)(void *)event->payload, h->token_begin, h->token_count);
+    e->busy_ns += vti_now_ns() - start;
+    return pass_on(e, event, err);
+}
+
+vt_status vti_engagement_handle(vti_engagement *e, vti_net_event *event, vt_error *err)
+{
+    switch ((int)event->header.type) {
+    case VTI_MSG_ASSIGN: return on_assign(e, event, err);
+    case VTI_MSG_WEIGHTS: return on_weights(e, event, err);
+    case VTI_MSG_LOADED: return on_loaded(e, err);
+    case VTI_MSG_SESSION: return on_session(e, event, err);
+    case VTI_MSG_SESSION_END: end_session(e); return VT_OK;
+    case VTI_MSG_STEP: return on_step(e, event, err);
+    case VTI_MSG_LINKED:
+        if (event->peer == e->next) return on_linked(e, err);
+        break;
+    }
+    return vti_fail(err, VT_ERR_PROTOCOL, "a message of type %u was not expected",
+                    event->header.type);
+}

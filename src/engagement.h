@@ -1,0 +1,95 @@
+/* engagement.h: a worker's work for one main device, from its claim to its loss.
+ *
+ *   CLAIMED   the main device has us; we told it our memory
+ *   LOADING   it told us which layers, and their weights arrive
+ *   LINKING   all weights are there; we connect to the device that comes after us
+ *   READY     waiting for a conversation
+ *   SESSION   KV cache is there; steps come in, are computed and go on
+ *
+ * Messages are checked twice: vti_engagement_admit looks at a header before any payload is accepted
+ * (on whatever thread drives the connection), vti_engagement_handle at the whole message. */
+#ifndef VTI_ENGAGEMENT_H
+#define VTI_ENGAGEMENT_H
+
+#include <pthread.h>
+
+#include "stage.h"
+#include "wire.h"
+
+typedef enum vti_phase {
+    VTI_PHASE_CLAIMED, VTI_PHASE_LOADING, VTI_PHASE_LINKING, VTI_PHASE_READY, VTI_PHASE_SESSION
+} vti_phase;
+
+/* What the admission of headers knows. Guarded by `lock`; the worker's thread writes it. */
+typedef struct vti_admission {
+    pthread_mutex_t lock;
+    bool engaged;
+    vti_phase phase;
+    vti_net_peer main, source; /* source: whom steps come from; 0 while not linked */
+    uint32_t d, hop, first, batch, context;
+    uint32_t epoch;            /* of the session; steps of older ones are admitted and dropped */
+    uint32_t next_step;        /* in this session */
+    uint32_t end;              /* one past the last position that was admitted */
+    uint64_t largest_step_bytes;
+} vti_admission;
+
+/* A tensor that is arriving. */
+typedef struct vti_arrival {
+    bool active;
+    uint32_t layer;
+    vti_role role;
+    vti_source source;  /* data: `bytes` */
+    uint8_t *bytes;
+    uint64_t received;
+} vti_arrival;
+
+typedef struct vti_engagement {
+    vti_net *net;
+    const vti_kernels *kernels;
+    const vt_log *log;
+    vti_admission *admission;
+    uint64_t memory_bytes;    /* budget; 0: not limited */
+    vti_net_peer main;
+    char main_address[VTI_NET_ADDRESS_MAX];
+    vti_cluster_id id;
+    vti_phase phase;
+    vti_assignment assignment;
+    vti_weights *weights;
+    vti_arrival arrival;
+    uint32_t tensors_loaded;
+    vti_net_peer source;      /* the device before us; for hop 0 the main device */
+    vti_net_peer next;        /* the device after us; the main device if we are the last */
+    bool next_linked;
+    vti_stage *stage;
+    vti_session_request session;
+    uint32_t epoch;
+    uint64_t busy_ns;
+} vti_engagement;
+
+/* A CLAIM arrived from `main`. Answers it. */
+vt_status vti_engagement_open(vti_net *net, vti_admission *admission, const vti_kernels *kernels,
+                              const vt_log *log, uint64_t memory_bytes, vti_net_peer main,
+                              const char *main_address, const vti_cluster_id *id,
+                              vti_engagement **out, vt_error *err);
+
+/* Frees everything and hangs up on the devices before and after us, not on the main device. */
+void vti_engagement_close(vti_engagement *e);
+
+/* A message from the main device or from the device before us. May take the payload. */
+vt_status vti_engagement_handle(vti_engagement *e, vti_net_event *event, vt_error *err);
+
+/* A LINK from a peer that is nobody yet: takes it as the device before us, or refuses. */
+vt_status vti_engagement_link(vti_engagement *e, vti_net_peer peer, const uint8_t *payload,
+                              size_t bytes, vt_error *err);
+
+/* A connection of ours came up (the device after us). */
+vt_status vti_engagement_peer_up(vti_engagement *e, vti_net_peer peer, vt_error *err);
+
+/* A peer was lost. VT_OK if it does not matter to us. */
+vt_status vti_engagement_peer_down(vti_engagement *e, const vti_net_event *event, vt_error *err);
+
+/* NULL, or why this header is not acceptable now. */
+const char *vti_admission_check(vti_admission *admission, vti_net_peer peer,
+                                const vti_frame_header *header);
+
+#endif

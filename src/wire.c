@@ -1,0 +1,219 @@
+#include "wire.h"
+
+#include <string.h>
+
+/* The residual stream and weights travel as the bytes they are in memory. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "Voltron needs a little-endian machine");
+
+void vti_write_bytes(vti_writer *w, const void *data, size_t bytes)
+{
+    if (w->failed || bytes > w->capacity - w->bytes) {
+        w->failed = true;
+        return;
+    }
+    memcpy(w->data + w->bytes, data, bytes);
+    w->bytes += bytes;
+}
+
+static void write_le(vti_writer *w, uint64_t value, size_t bytes)
+{
+    uint8_t le[8];
+    for (size_t i = 0; i < bytes; i++) le[i] = (uint8_t)(value >> (8 * i));
+    vti_write_bytes(w, le, bytes);
+}
+
+void vti_write_u32(vti_writer *w, uint32_t value) { write_le(w, value, 4); }
+void vti_write_u64(vti_writer *w, uint64_t value) { write_le(w, value, 8); }
+
+void vti_read_bytes(vti_reader *r, void *out, size_t bytes)
+{
+    if (r->failed || bytes > r->bytes - r->at) {
+        r->failed = true;
+        memset(out, 0, bytes);
+        return;
+    }
+    memcpy(out, r->data + r->at, bytes);
+    r->at += bytes;
+}
+
+static uint64_t read_le(vti_reader *r, size_t bytes)
+{
+    uint8_t le[8] = {0};
+    uint64_t value = 0;
+    vti_read_bytes(r, le, bytes);
+    for (size_t i = 0; i < bytes; i++) value |= (uint64_t)le[i] << (8 * i);
+    return value;
+}
+
+uint32_t vti_read_u32(vti_reader *r) { return (uint32_t)read_le(r, 4); }
+uint64_t vti_read_u64(vti_reader *r) { return read_le(r, 8); }
+
+static void write_f32(vti_writer *w, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    vti_write_u32(w, bits);
+}
+
+static float read_f32(vti_reader *r)
+{
+    uint32_t bits = vti_read_u32(r);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* A number below `count`, or the reader fails. */
+static uint32_t read_enum(vti_reader *r, uint32_t count)
+{
+    uint32_t value = vti_read_u32(r);
+    if (value >= count) {
+        r->failed = true;
+        return 0;
+    }
+    return value;
+}
+
+static bool finished(const vti_reader *r) { return !r->failed && r->at == r->bytes; }
+
+static void write_hparams(vti_writer *w, const vti_hparams *p)
+{
+    const uint32_t numbers[] = {(uint32_t)p->arch, p->layers, p->d, p->heads, p->kv_heads,
+                                p->head_dim, p->ff, p->vocab, p->context, p->rope_dims};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) vti_write_u32(w, numbers[i]);
+    write_f32(w, p->rope_base);
+    write_f32(w, p->rope_scale);
+    write_f32(w, p->rms_eps);
+}
+
+static void read_hparams(vti_reader *r, vti_hparams *p)
+{
+    p->arch = (vti_arch)read_enum(r, VTI_ARCH_COUNT);
+    uint32_t *const numbers[] = {&p->layers, &p->d, &p->heads, &p->kv_heads, &p->head_dim,
+                                 &p->ff, &p->vocab, &p->context, &p->rope_dims};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) *numbers[i] = vti_read_u32(r);
+    p->rope_base = read_f32(r);
+    p->rope_scale = read_f32(r);
+    p->rms_eps = read_f32(r);
+}
+
+bool vti_encode_assignment(vti_writer *w, const vti_assignment *a)
+{
+    write_hparams(w, &a->hparams);
+    vti_write_u32(w, a->first);
+    vti_write_u32(w, a->count);
+    vti_write_u32(w, a->hop);
+    vti_write_u32(w, a->tensor_count);
+    size_t length = strlen(a->next);
+    vti_write_u32(w, (uint32_t)length);
+    vti_write_bytes(w, a->next, length);
+    return !w->failed;
+}
+
+bool vti_decode_assignment(const uint8_t *data, size_t bytes, vti_assignment *out)
+{
+    vti_reader r = {data, bytes, 0, false};
+    memset(out, 0, sizeof *out);
+    read_hparams(&r, &out->hparams);
+    out->first = vti_read_u32(&r);
+    out->count = vti_read_u32(&r);
+    out->hop = vti_read_u32(&r);
+    out->tensor_count = vti_read_u32(&r);
+    uint32_t length = read_enum(&r, VTI_WIRE_ADDRESS_MAX + 1);
+    vti_read_bytes(&r, out->next, length);
+    return finished(&r) && strlen(out->next) == length;
+}
+
+bool vti_encode_block(vti_writer *w, const vti_weights_block *block)
+{
+    vti_write_u32(w, (uint32_t)block->role);
+    vti_write_u32(w, (uint32_t)block->type);
+    vti_write_u32(w, block->rows);
+    vti_write_u32(w, block->cols);
+    vti_write_u64(w, block->offset);
+    return !w->failed;
+}
+
+bool vti_decode_block(const uint8_t *data, size_t bytes, vti_weights_block *out)
+{
+    if (bytes <= VTI_WIRE_BLOCK_HEADER_BYTES) return false;
+    vti_reader r = {data, VTI_WIRE_BLOCK_HEADER_BYTES, 0, false};
+    out->role = (vti_role)read_enum(&r, VTI_ROLE_COUNT);
+    out->type = (vti_weight_type)read_enum(&r, VTI_WEIGHT_TYPE_COUNT);
+    out->rows = vti_read_u32(&r);
+    out->cols = vti_read_u32(&r);
+    out->offset = vti_read_u64(&r);
+    return finished(&r);
+}
+
+bool vti_encode_session(vti_writer *w, const vti_session_request *s)
+{
+    vti_write_u32(w, s->context_tokens);
+    vti_write_u32(w, s->batch_tokens);
+    vti_write_u32(w, (uint32_t)s->kv_type);
+    return !w->failed;
+}
+
+bool vti_decode_session(const uint8_t *data, size_t bytes, vti_session_request *out)
+{
+    vti_reader r = {data, bytes, 0, false};
+    out->context_tokens = vti_read_u32(&r);
+    out->batch_tokens = vti_read_u32(&r);
+    out->kv_type = (vt_kv_type)read_enum(&r, VT_KV_F32 + 1);
+    return finished(&r);
+}
+
+bool vti_encode_refusal(vti_writer *w, vt_status status, const char *text)
+{
+    vti_write_u32(w, (uint32_t)status);
+    size_t room = w->capacity - w->bytes, length = strlen(text);
+    vti_write_bytes(w, text, length < room ? length : room);
+    return !w->failed;
+}
+
+bool vti_decode_refusal(const uint8_t *data, size_t bytes, vt_error *out)
+{
+    vti_reader r = {data, bytes, 0, false};
+    uint32_t status = vti_read_u32(&r);
+    if (r.failed) return false;
+    /* Only codes that we know, and never success. */
+    out->status = VT_ERR_REMOTE;
+#define X(name, number, text)                                                                      \
+    if (status == (number) && status != VT_OK) out->status = VT_##name;
+    VT_STATUS_MAP(X)
+#undef X
+    size_t length = bytes - r.at, most = sizeof out->message - 1;
+    if (length > most) length = most;
+    memcpy(out->message, data + r.at, length);
+    out->message[length] = 0;
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)out->message[i] < 32 || out->message[i] == 127) out->message[i] = ' ';
+    return true;
+}
+
+uint64_t vti_step_bytes(uint32_t rows, uint32_t d, uint32_t hops)
+{
+    return (uint64_t)rows * d * sizeof(float) + (uint64_t)hops * VTI_WIRE_BUSY_BYTES;
+}
+
+vt_status vti_from_net_status(vti_net_status status)
+{
+    switch (status) {
+    case VTI_NET_OK: return VT_OK;
+    case VTI_NET_ERR_ARGUMENT:
+    case VTI_NET_ERR_KEY: return VT_ERR_ARGUMENT;
+    case VTI_NET_ERR_MEMORY: return VT_ERR_MEMORY;
+    case VTI_NET_ERR_HANDSHAKE:
+    case VTI_NET_ERR_PROTOCOL: return VT_ERR_PROTOCOL;
+    case VTI_NET_ERR_REMOTE: return VT_ERR_REMOTE;
+    case VTI_NET_ERR_TIMEOUT: return VT_ERR_TIMEOUT;
+    case VTI_NET_ERR_INTERRUPTED: return VT_ERR_CANCELLED;
+    case VTI_NET_ERR_SYSTEM:
+    case VTI_NET_ERR_ADDRESS:
+    case VTI_NET_ERR_UNREACHABLE:
+    case VTI_NET_ERR_LOST:
+    case VTI_NET_ERR_GONE:
+    case VTI_NET_ERR_FULL: return VT_ERR_NETWORK;
+    }
+    return VT_ERR_INTERNAL;
+}

@@ -1,0 +1,104 @@
+/* wire.h: what devices say to each other: message types and their payloads, byte by byte.
+ *
+ * net/ carries messages; this file gives them meaning. Every payload is little-endian and is read
+ * through vti_reader, which never reads past the end. docs/cluster.md shows who sends what when. */
+#ifndef VTI_WIRE_H
+#define VTI_WIRE_H
+
+#include "../net/net.h"
+#include "weights.h"
+
+typedef enum vti_message {
+    VTI_MSG_CLAIM = VTI_FRAME_USER, /* main → worker: be mine. cluster id */
+    VTI_MSG_OFFER,       /* worker → main: memory_bytes u64 */
+    VTI_MSG_REFUSE,      /* worker → main: status u32, text: why this cannot go on */
+    VTI_MSG_ASSIGN,      /* main → worker: vti_assignment */
+    VTI_MSG_WEIGHTS,     /* main → worker: unit = layer; vti_weights_block, then its bytes */
+    VTI_MSG_LOADED,      /* main → worker: that was the last block */
+    VTI_MSG_READY,       /* worker → main: weight_bytes u64 */
+    VTI_MSG_LINK,        /* worker → next worker: cluster id */
+    VTI_MSG_LINKED,      /* and back: accepted */
+    VTI_MSG_SESSION,     /* main → worker: vti_session_request */
+    VTI_MSG_SESSION_OK,  /* worker → main */
+    VTI_MSG_SESSION_END, /* main → worker */
+    VTI_MSG_STEP,        /* device → next device: unit = first layer to run; residual stream */
+} vti_message;
+
+enum {
+    VTI_CLUSTER_ID_BYTES = 16,
+    VTI_WIRE_ADDRESS_MAX = VTI_NET_ADDRESS_MAX - 1,
+    VTI_WIRE_BLOCK_HEADER_BYTES = 24,
+    VTI_WIRE_BLOCK_MAX = 1 << 20,   /* weight bytes of one WEIGHTS message */
+    VTI_WIRE_SMALL_MAX = 512,       /* any message but WEIGHTS and STEP */
+    VTI_WIRE_BUSY_BYTES = 8,        /* one busy time in a STEP */
+};
+
+/* Flags of a STEP. */
+enum { VTI_STEP_ALL_ROWS = 1 }; /* the main device wants the result of every token, not the last */
+
+/* One cluster of one main device: workers link only with their like. */
+typedef struct vti_cluster_id {
+    uint8_t bytes[VTI_CLUSTER_ID_BYTES];
+} vti_cluster_id;
+
+/* Layers [first, first + count) of a model, and where the result goes. */
+typedef struct vti_assignment {
+    vti_hparams hparams;
+    uint32_t first, count;
+    uint32_t hop;          /* 0: receives from the main device; else from a worker */
+    uint32_t tensor_count; /* that will follow */
+    char next[VTI_NET_ADDRESS_MAX]; /* address of the next device; "": the main device */
+} vti_assignment;
+
+/* A part of a tensor's bytes, as in the file. rope_freqs travels as a role of layer 0. */
+typedef struct vti_weights_block {
+    vti_role role;
+    vti_weight_type type;
+    uint32_t rows, cols;
+    uint64_t offset; /* of this block in the tensor's bytes */
+} vti_weights_block;
+
+typedef struct vti_session_request {
+    uint32_t context_tokens, batch_tokens;
+    vt_kv_type kv_type;
+} vti_session_request;
+
+typedef struct vti_writer {
+    uint8_t *data;
+    size_t capacity, bytes;
+    bool failed; /* it did not fit */
+} vti_writer;
+
+typedef struct vti_reader {
+    const uint8_t *data;
+    size_t bytes, at;
+    bool failed; /* it was too short, or something was out of range */
+} vti_reader;
+
+void vti_write_u32(vti_writer *w, uint32_t value);
+void vti_write_u64(vti_writer *w, uint64_t value);
+void vti_write_bytes(vti_writer *w, const void *data, size_t bytes);
+uint32_t vti_read_u32(vti_reader *r);
+uint64_t vti_read_u64(vti_reader *r);
+void vti_read_bytes(vti_reader *r, void *out, size_t bytes);
+
+/* Encoders return false if the capacity did not suffice (a bug); decoders if the payload is not
+ * exactly such a thing. A decoded value is in range by itself: enums are members, strings are
+ * terminated. What it means for a model is checked by who uses it. */
+bool vti_encode_assignment(vti_writer *w, const vti_assignment *a);
+bool vti_decode_assignment(const uint8_t *data, size_t bytes, vti_assignment *out);
+bool vti_encode_block(vti_writer *w, const vti_weights_block *block);
+bool vti_decode_block(const uint8_t *data, size_t bytes, vti_weights_block *out);
+bool vti_encode_session(vti_writer *w, const vti_session_request *s);
+bool vti_decode_session(const uint8_t *data, size_t bytes, vti_session_request *out);
+bool vti_encode_refusal(vti_writer *w, vt_status status, const char *text);
+/* Text into out->message, control characters replaced. */
+bool vti_decode_refusal(const uint8_t *data, size_t bytes, vt_error *out);
+
+/* Payload bytes of a STEP that has passed `hops` workers. */
+uint64_t vti_step_bytes(uint32_t rows, uint32_t d, uint32_t hops);
+
+/* Status of the library for one of the transport. */
+vt_status vti_from_net_status(vti_net_status status);
+
+#endif

@@ -1,0 +1,202 @@
+/* worker.c: lends this process to one main device after the other. */
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engagement.h"
+#include "memory.h"
+
+struct vt_worker {
+    vt_log log;
+    uint64_t memory_bytes;
+    vti_kernels kernels;
+    vti_admission admission;
+    vti_net *net;
+    char address[VTI_NET_ADDRESS_MAX];
+    atomic_bool stopping;
+    vti_engagement *engagement; /* NULL: idle */
+};
+
+vt_worker_params vt_worker_params_default(void) { return (vt_worker_params){0}; }
+
+static const char *admit(void *user, vti_net_peer peer, const vti_frame_header *header)
+{
+    vt_worker *w = user;
+    return vti_admission_check(&w->admission, peer, header);
+}
+
+static vt_status open_net(vt_worker *w, const vt_worker_params *params, vt_error *err)
+{
+    vti_net_error net_err;
+    vti_net_key key;
+    vti_net_params net_params = vti_net_params_default();
+    net_params.name = "worker";
+    net_params.admit = admit;
+    net_params.user = w;
+    vti_net_status status = VTI_NET_OK;
+    if (params->key_path) {
+        status = vti_net_key_load(params->key_path, &key, &net_err);
+        net_params.key = &key;
+    }
+    if (status == VTI_NET_OK) status = vti_net_open(&net_params, &w->net, &net_err);
+    if (status == VTI_NET_OK) status = vti_net_listen(w->net, params->listen, w->address, &net_err);
+    if (status == VTI_NET_OK) return VT_OK;
+    return vti_fail(err, vti_from_net_status(status), "cannot listen on %s: %s", params->listen,
+                    net_err.message);
+}
+
+vt_status vt_worker_open(const vt_worker_params *params, vt_worker **out, vt_error *err)
+{
+    if (!out) return vti_fail(err, VT_ERR_ARGUMENT, "vt_worker_open: out is NULL");
+    *out = NULL;
+    if (!params || !params->listen)
+        return vti_fail(err, VT_ERR_ARGUMENT, "a worker needs an address to listen on");
+    vt_worker *w = calloc(1, sizeof *w);
+    if (!w || pthread_mutex_init(&w->admission.lock, NULL) != 0) {
+        free(w);
+        return vti_fail(err, VT_ERR_MEMORY, "no memory for a worker");
+    }
+    w->log = params->log;
+    w->memory_bytes = params->memory_bytes ? params->memory_bytes : vti_memory_spare_bytes();
+    atomic_init(&w->stopping, false);
+    vti_kernels_init(&w->kernels, ~0u);
+    vt_status status = open_net(w, params, err);
+    if (status != VT_OK) {
+        vt_worker_close(w);
+        return status;
+    }
+    *out = w;
+    return VT_OK;
+}
+
+static void drop_engagement(vt_worker *w)
+{
+    vti_engagement_close(w->engagement);
+    w->engagement = NULL;
+}
+
+void vt_worker_close(vt_worker *w)
+{
+    if (!w) return;
+    drop_engagement(w);
+    vti_net_close(w->net);
+    pthread_mutex_destroy(&w->admission.lock);
+    free(w);
+}
+
+const char *vt_worker_address(const vt_worker *w) { return w->address; }
+
+static void refuse(vt_worker *w, vti_net_peer peer, vt_status status, const char *text)
+{
+    uint8_t payload[VTI_WIRE_SMALL_MAX];
+    vti_writer writer = {payload, sizeof payload, 0, false};
+    vti_encode_refusal(&writer, status, text);
+    vti_frame_header header = {.type = VTI_MSG_REFUSE};
+    vti_net_part part = {payload, writer.bytes};
+    vti_net_send(w->net, peer, &header, &part, 1);
+    vti_net_drain(w->net, peer, 0, vti_net_after_ms(250));
+    vti_net_disconnect(w->net, peer, text);
+}
+
+/* Something went wrong with the main device that we serve: it is told, and we are free again. */
+static void give_up(vt_worker *w, const vt_error *error)
+{
+    vti_engagement *e = w->engagement;
+    vti_log(&w->log, VT_LOG_WARNING, "stopped serving %s: %s", e->main_address, error->message);
+    refuse(w, e->main, error->status, error->message);
+    drop_engagement(w);
+}
+
+static void on_claim(vt_worker *w, const vti_net_event *event)
+{
+    vti_cluster_id id;
+    vt_error error;
+    memcpy(id.bytes, event->payload, sizeof id.bytes); /* admission checked the size */
+    if (w->engagement) {
+        refuse(w, event->peer, VT_ERR_BUSY, "it serves another main device");
+        return;
+    }
+    if (vti_engagement_open(w->net, &w->admission, &w->kernels, &w->log, w->memory_bytes,
+                            event->peer, event->address, &id, &w->engagement, &error) != VT_OK)
+        refuse(w, event->peer, error.status, error.message);
+}
+
+static void on_link(vt_worker *w, const vti_net_event *event)
+{
+    vt_error error = {VT_ERR_PROTOCOL, "this device serves no cluster"};
+    if (!w->engagement ||
+        vti_engagement_link(w->engagement, event->peer, event->payload,
+                            event->header.message_bytes, &error) != VT_OK)
+        vti_net_disconnect(w->net, event->peer, error.message);
+}
+
+static bool is_ours(const vti_engagement *e, vti_net_peer peer)
+{
+    return e && (peer == e->main || peer == e->source || peer == e->next);
+}
+
+static void on_message(vt_worker *w, vti_net_event *event)
+{
+    vt_error error;
+    if (is_ours(w->engagement, event->peer)) {
+        if (vti_engagement_handle(w->engagement, event, &error) != VT_OK) give_up(w, &error);
+    } else if (event->header.type == VTI_MSG_CLAIM) {
+        on_claim(w, event);
+    } else if (event->header.type == VTI_MSG_LINK) {
+        on_link(w, event);
+    } /* else: from a device of a cluster that is gone */
+}
+
+static void on_down(vt_worker *w, const vti_net_event *event)
+{
+    vti_engagement *e = w->engagement;
+    vt_error error;
+    if (!e) return;
+    if (event->peer == e->main) {
+        vti_log(&w->log, VT_LOG_INFO, "main device %s is gone: %s", e->main_address,
+                event->reason[0] ? event->reason : "goodbye");
+        drop_engagement(w);
+    } else if (vti_engagement_peer_down(e, event, &error) != VT_OK) {
+        give_up(w, &error);
+    }
+}
+
+static void on_event(vt_worker *w, vti_net_event *event)
+{
+    vt_error error;
+    switch (event->type) {
+    case VTI_NET_PEER_UP:
+        if (w->engagement &&
+            vti_engagement_peer_up(w->engagement, event->peer, &error) != VT_OK)
+            give_up(w, &error);
+        break;
+    case VTI_NET_MESSAGE: on_message(w, event); break;
+    case VTI_NET_PEER_DOWN: on_down(w, event); break;
+    case VTI_NET_PEER_REJECTED:
+        vti_log(&w->log, VT_LOG_WARNING, "turned away %s: %s", event->address, event->reason);
+        break;
+    }
+}
+
+vt_status vt_worker_run(vt_worker *w, vt_error *err)
+{
+    while (!atomic_load(&w->stopping)) {
+        vti_net_event event;
+        vti_net_status status = vti_net_wait(w->net, VTI_NET_NEVER, &event);
+        if (status == VTI_NET_ERR_INTERRUPTED) continue;
+        if (status != VTI_NET_OK)
+            return vti_fail(err, vti_from_net_status(status), "the network loop failed: %s",
+                            vti_net_status_text(status));
+        on_event(w, &event);
+        vti_net_event_clear(&event);
+    }
+    drop_engagement(w);
+    return VT_OK;
+}
+
+void vt_worker_stop(vt_worker *w)
+{
+    atomic_store(&w->stopping, true);
+    vti_net_interrupt(w->net);
+}
