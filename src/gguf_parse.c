@@ -70,30 +70,37 @@ static vt_status parse_header(vti_gguf_cursor *cursor, uint32_t *version, uint64
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Copies a key or tensor name, NUL-terminated. Printable ASCII only: names go to terminals and into
- * messages as they are. */
-static vt_status take_name(vti_gguf_cursor *cursor, const char *part, uint64_t limit_bytes,
-                           char **out)
+/* Printable ASCII only: names go to terminals and into messages as they are. */
+static vt_status check_characters(const vti_gguf_cursor *cursor, const char *part,
+                                  const unsigned char *text, uint64_t bytes)
 {
-    vti_gguf_string text;
-    VTI_TRY(vti_gguf_take_string(cursor, part, &text));
-    if (text.bytes == 0) return vti_gguf_fail(cursor, VT_ERR_FORMAT, "the %s is empty", part);
-    if (text.bytes > limit_bytes)
-        return vti_gguf_fail(cursor, VT_ERR_FORMAT,
-                             "the %s has %" PRIu64 " bytes, at most %" PRIu64 " are allowed", part,
-                             text.bytes, limit_bytes);
-    for (uint64_t i = 0; i < text.bytes; i++) {
-        unsigned char byte = (unsigned char)text.data[i];
-        if (byte < 0x20 || byte > 0x7e)
+    for (uint64_t i = 0; i < bytes; i++)
+        if (text[i] < 0x20 || text[i] > 0x7e)
             return vti_gguf_fail(cursor, VT_ERR_FORMAT,
                                  "the %s has the byte 0x%02x at position %" PRIu64
                                  ", expected printable ASCII",
-                                 part, byte, i);
-    }
-    char *name = malloc((size_t)text.bytes + 1);
+                                 part, text[i], i);
+    return VT_OK;
+}
+
+/* Copies a key or tensor name, NUL-terminated. */
+static vt_status take_name(vti_gguf_cursor *cursor, const char *part, uint64_t limit_bytes,
+                           char **out)
+{
+    uint64_t bytes;
+    const unsigned char *text;
+    VTI_TRY(vti_gguf_take_u64(cursor, part, &bytes));
+    if (bytes == 0) return vti_gguf_fail(cursor, VT_ERR_FORMAT, "the %s is empty", part);
+    if (bytes > limit_bytes)
+        return vti_gguf_fail(cursor, VT_ERR_FORMAT,
+                             "the %s has %" PRIu64 " bytes, at most %" PRIu64 " are allowed", part,
+                             bytes, limit_bytes);
+    VTI_TRY(vti_gguf_take(cursor, part, bytes, 1, &text));
+    VTI_TRY(check_characters(cursor, part, text, bytes));
+    char *name = malloc((size_t)bytes + 1);
     if (!name) return vti_gguf_fail(cursor, VT_ERR_MEMORY, "no memory for the %s", part);
-    memcpy(name, text.data, (size_t)text.bytes);
-    name[text.bytes] = 0;
+    memcpy(name, text, (size_t)bytes);
+    name[bytes] = 0;
     *out = name;
     return VT_OK;
 }
