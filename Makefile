@@ -33,7 +33,8 @@ CFLAGS_release := -O3 -g -DNDEBUG
 CFLAGS_debug   := -O0 -g3
 CFLAGS_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address
 CFLAGS_ubsan   := -O1 -g -fno-omit-frame-pointer -fsanitize=undefined -fno-sanitize-recover=all
-CFLAGS_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link
+CFLAGS_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link \
+                  -fno-sanitize-recover=all
 ifeq ($(CFLAGS_$(MODE)),)
 $(error MODE=$(MODE) is not known; use release, debug, asan, ubsan or fuzz)
 endif
