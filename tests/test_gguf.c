@@ -349,6 +349,41 @@ static void many_names_are_told_apart(void **state)
     free(data);
 }
 
+/* The next free descriptor: grows when one is left open. */
+static int next_descriptor(void)
+{
+    int descriptor = dup(STDOUT_FILENO);
+    close(descriptor);
+    return descriptor;
+}
+
+static bool is_mapped(const char *path)
+{
+    char line[8192];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps)) found |= strstr(line, path) != NULL;
+    fclose(maps);
+    return found;
+}
+
+static void closing_gives_everything_back(void **state)
+{
+    (void)state;
+    const char *path = "stories-4m-f16.gguf";
+    int descriptor = next_descriptor();
+    vt_gguf *gguf = open_file("src/assets/stories-4m-f16.gguf");
+    assert_int_equal(next_descriptor(), descriptor);
+    assert_true(is_mapped(path));
+    vt_gguf_close(gguf);
+    assert_false(is_mapped(path));
+    vt_error err;
+    assert_int_equal(vt_gguf_open("Makefile", &gguf, &err), VT_ERR_FORMAT);
+    assert_int_equal(next_descriptor(), descriptor);
+    assert_false(is_mapped("Makefile"));
+}
+
 static void a_written_file_opens(void **state)
 {
     (void)state;
@@ -382,6 +417,7 @@ int main(void)
         cmocka_unit_test(ggml_types_have_the_published_sizes),
         cmocka_unit_test(every_ggml_type_can_be_listed),
         cmocka_unit_test(many_names_are_told_apart),
+        cmocka_unit_test(closing_gives_everything_back),
         cmocka_unit_test(a_written_file_opens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

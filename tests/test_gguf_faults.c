@@ -111,9 +111,20 @@ static void counts_are_held_against_the_file(void **state)
     assert_header_refused(8, 41, 8, VT_ERR_FORMAT,
                           "header: tensors at byte 24: 1025 bytes are needed, 1004 are left; at "
                           "least 21 bytes are missing, the file is truncated or damaged");
+    assert_header_refused(8, 15, 8, VT_ERR_FORMAT,
+                          "tensor directory: tensors at byte 672: 375 bytes are needed, 356 are "
+                          "left; at least 19 bytes are missing, the file is truncated or damaged");
     /* One entry more: the first tensor is read as that entry. */
     assert_header_refused(16, 20, 8, VT_ERR_FORMAT,
                           "tensor 0: the name has 562949953421312 bytes, at most 64 are allowed");
+}
+
+static void a_cut_header_is_said_to_be_one(void **state)
+{
+    (void)state;
+    assert_refused(gguf_copy_exact("GGUF\3\0\0\0\0\0", 10), 10, VT_ERR_FORMAT,
+                   "header: counts at byte 8: 16 bytes are needed, 2 are left; at least 14 bytes "
+                   "are missing, the file is truncated or damaged");
 }
 
 static void counts_have_a_limit_in_large_files_too(void **state)
@@ -411,10 +422,12 @@ static void memory_must_be_there_and_aligned(void **state)
     size_t bytes;
     unsigned char *data = gguf_sample_empty(&bytes);
     unsigned char *copy = gguf_copy_exact(data, bytes);
-    unsigned char *moved = gguf_copy_exact("0123456789012345678901234567890123456789", 40);
-    for (int shift = 1; shift < 16; shift++) {
+    unsigned char room[64] = "";
+    unsigned char *moved = gguf_copy_exact(room, sizeof room);
+    for (int shift = 1; shift < 32; shift++) {
+        memcpy(moved + shift, copy, bytes);
         gguf = (vt_gguf *)&err;
-        assert_int_equal(vti_gguf_open_memory(moved + shift, 24, "asset", &gguf, &err),
+        assert_int_equal(vti_gguf_open_memory(moved + shift, bytes, "asset", &gguf, &err),
                          VT_ERR_ARGUMENT);
         assert_non_null(strstr(err.message, ", expected a multiple of 32"));
         assert_null(gguf);
@@ -490,6 +503,7 @@ int main(void)
         cmocka_unit_test(other_formats_are_named),
         cmocka_unit_test(other_versions_are_named),
         cmocka_unit_test(counts_are_held_against_the_file),
+        cmocka_unit_test(a_cut_header_is_said_to_be_one),
         cmocka_unit_test(counts_have_a_limit_in_large_files_too),
         cmocka_unit_test(bad_keys_are_refused),
         cmocka_unit_test(key_length_has_a_limit),

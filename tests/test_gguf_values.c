@@ -62,6 +62,23 @@ static void values_become_text(void **state)
     free(data);
 }
 
+/* Terminals obey C1 controls in UTF-8 too; a character cut off by the end of the file must not make
+ * the reader look behind it. */
+static void text_escapes_what_a_terminal_would_obey(void **state)
+{
+    (void)state;
+    gguf_builder *builder = gguf_builder_new(3);
+    gguf_put_string(builder, "controls", "\x7f\xc2\x9b\xc2\xa0\t\r\x01");
+    gguf_put_string(builder, "cut", "\xf0\x9f\x98\x80 \xf0\x9f\x98");
+    size_t bytes;
+    unsigned char *data = gguf_builder_finish(builder, &bytes);
+    vt_gguf *gguf = open_memory(data, bytes);
+    assert_text(gguf, "controls", 1, "\"\\x7f\\xc2\\x9b\xc2\xa0\\t\\r\\x01\"");
+    assert_text(gguf, "cut", 1, "\"\xf0\x9f\x98\x80 \\xf0\\x9f\\x98\"");
+    vt_gguf_close(gguf);
+    free(data);
+}
+
 static void text_is_cut_to_the_buffer(void **state)
 {
     (void)state;
@@ -226,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_become_text),
+        cmocka_unit_test(text_escapes_what_a_terminal_would_obey),
         cmocka_unit_test(text_is_cut_to_the_buffer),
         cmocka_unit_test(floats_keep_all_their_digits),
         cmocka_unit_test(u32_takes_every_integer_that_fits),
