@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* --- what went wrong --------------------------------------------------------------------------- */
+/* --- what went wrong ------------------------------------------------------------------------ */
 
 #define VTI_NET_STATUS_MAP(X)                                                                      \
     X(OK, "success")                                                                               \
@@ -56,7 +56,7 @@ typedef struct vti_net_error {
     char message[VTI_NET_TEXT_MAX];
 } vti_net_error;
 
-/* --- the cluster key --------------------------------------------------------------------------- */
+/* --- the cluster key ------------------------------------------------------------------------ */
 
 #define VTI_NET_KEY_MIN_BYTES 16u
 #define VTI_NET_KEY_MAX_BYTES (64u << 10)
@@ -73,7 +73,7 @@ vti_net_status vti_net_key_load(const char *path, vti_net_key *out, vti_net_erro
 vti_net_status vti_net_key_from_bytes(const void *material, size_t bytes, vti_net_key *out,
                                       vti_net_error *err);
 
-/* --- opening and closing ----------------------------------------------------------------------- */
+/* --- opening and closing -------------------------------------------------------------------- */
 
 typedef struct vti_net vti_net;
 typedef uint64_t vti_net_peer; /* 0 is no peer */
@@ -97,7 +97,8 @@ typedef struct vti_net_params {
     size_t send_limit_bytes;       /* 16 MiB: queued per peer before ERR_FULL */
     size_t receive_limit_bytes;    /* 32 MiB: messages nobody waited for yet, per peer; past it the
                                       peer is not read from until they are taken */
-    uint32_t spin_us;              /* 30: how long vti_net_wait polls before it blocks */
+    uint32_t spin_us;              /* 30: how long vti_net_wait polls before it blocks, while
+                                      that pays; 0: never */
     vti_net_admit_fn *admit;       /* NULL: every valid message is admitted */
     void *user;                    /* for admit */
 } vti_net_params;
@@ -111,7 +112,7 @@ vti_net_status vti_net_open(const vti_net_params *params, vti_net **out, vti_net
  * everything, calls outstanding release callbacks and frees. NULL is fine. */
 void vti_net_close(vti_net *net);
 
-/* --- peers --------------------------------------------------------------------------------------- */
+/* --- peers ---------------------------------------------------------------------------------- */
 
 #define VTI_NET_ADDRESS_MAX 80u /* "[fe80::…%eth0]:65535" or "name.example:7001", with the NUL */
 #define VTI_NET_NAME_MAX 64u
@@ -145,7 +146,7 @@ typedef struct vti_net_peer_stats {
 /* ERR_GONE if it is not connected. */
 vti_net_status vti_net_get_stats(vti_net *net, vti_net_peer peer, vti_net_peer_stats *out);
 
-/* --- sending ------------------------------------------------------------------------------------- */
+/* --- sending -------------------------------------------------------------------------------- */
 
 #define VTI_NET_PARTS_MAX 4u
 
@@ -183,7 +184,7 @@ uint64_t vti_net_after_ms(uint32_t ms); /* now + ms */
 vti_net_status vti_net_drain(vti_net *net, vti_net_peer peer, size_t limit_bytes,
                              uint64_t deadline_ns);
 
-/* --- events -------------------------------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------------------------- */
 
 typedef enum vti_net_event_type {
     VTI_NET_PEER_UP,       /* connected, keys and versions agree: messages may flow */
