@@ -139,6 +139,7 @@ typedef struct vt_model vt_model;
 
 typedef struct vt_model_params {
     bool vocabulary_only; /* read the tokenizer, expect no weights */
+    uint32_t threads;     /* that compute, the caller's included; 0: one per big core */
     vt_log log;
 } vt_model_params;
 
@@ -346,6 +347,7 @@ typedef struct vt_worker vt_worker;
 typedef struct vt_worker_params {
     const char *listen;    /* "HOST:PORT"; port 0 takes a free one. Without a key: loopback only */
     uint64_t memory_bytes; /* for weights, KV cache and scratch; 0: what the system has to spare */
+    uint32_t threads;      /* that compute; 0: one per big core */
     const char *key_path;  /* file with the cluster key, or NULL */
     vt_log log;
 } vt_worker_params;

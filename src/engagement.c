@@ -14,7 +14,7 @@ enum { LINK_TIMEOUT_MS = 1500, SEND_TIMEOUT_MS = 30000 };
 /* Publishes where we are to the admission of headers. */
 static void publish(vti_engagement *e, bool new_session)
 {
-    vti_admission *a = e->admission;
+    vti_admission *a = e->host->admission;
     pthread_mutex_lock(&a->lock);
     a->engaged = true;
     a->phase = e->phase;
@@ -39,10 +39,10 @@ static void publish(vti_engagement *e, bool new_session)
 static vt_status send_parts(vti_engagement *e, vti_net_peer peer, const vti_frame_header *header,
                             const vti_net_part *parts, size_t count, vt_error *err)
 {
-    vti_net_status status = vti_net_send(e->net, peer, header, parts, count);
+    vti_net_status status = vti_net_send(e->host->net, peer, header, parts, count);
     if (status == VTI_NET_ERR_FULL) {
-        status = vti_net_drain(e->net, peer, 0, vti_net_after_ms(SEND_TIMEOUT_MS));
-        if (status == VTI_NET_OK) status = vti_net_send(e->net, peer, header, parts, count);
+        status = vti_net_drain(e->host->net, peer, 0, vti_net_after_ms(SEND_TIMEOUT_MS));
+        if (status == VTI_NET_OK) status = vti_net_send(e->host->net, peer, header, parts, count);
     }
     if (status == VTI_NET_OK) return VT_OK;
     return vti_fail(err, vti_from_net_status(status), "cannot send to the %s device: %s",
@@ -66,40 +66,35 @@ static vt_status check_budget(const vti_engagement *e, uint64_t more, const char
                               vt_error *err)
 {
     uint64_t used = used_bytes(e);
-    if (e->memory_bytes == 0 || (more <= e->memory_bytes && used <= e->memory_bytes - more))
+    if (e->host->memory_bytes == 0 || (more <= e->host->memory_bytes && used <= e->host->memory_bytes - more))
         return VT_OK;
     return vti_fail(err, VT_ERR_MEMORY,
                     "%s needs %" PRIu64 " more bytes, but %" PRIu64 " of %" PRIu64
                     " bytes of memory are taken",
-                    what, more, used, e->memory_bytes);
+                    what, more, used, e->host->memory_bytes);
 }
 
 /* --- claim ------------------------------------------------------------------------------------- */
 
-vt_status vti_engagement_open(vti_net *net, vti_admission *admission, const vti_kernels *kernels,
-                              const vt_log *log, uint64_t memory_bytes, vti_net_peer main,
+vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main,
                               const char *main_address, const vti_cluster_id *id,
                               vti_engagement **out, vt_error *err)
 {
     *out = NULL;
     vti_engagement *e = calloc(1, sizeof *e);
     if (!e) return vti_fail(err, VT_ERR_MEMORY, "no memory for an engagement");
-    e->net = net;
-    e->kernels = kernels;
-    e->log = log;
-    e->admission = admission;
-    e->memory_bytes = memory_bytes;
+    e->host = host;
     e->main = main;
     e->id = *id;
     snprintf(e->main_address, sizeof e->main_address, "%s", main_address);
-    pthread_mutex_lock(&admission->lock);
-    admission->largest_step_bytes = 0;
-    admission->epoch = 0;
-    pthread_mutex_unlock(&admission->lock);
+    pthread_mutex_lock(&host->admission->lock);
+    host->admission->largest_step_bytes = 0;
+    host->admission->epoch = 0;
+    pthread_mutex_unlock(&host->admission->lock);
     publish(e, false);
     uint8_t offer[8];
     vti_writer w = {offer, sizeof offer, 0, false};
-    vti_write_u64(&w, memory_bytes);
+    vti_write_u64(&w, host->memory_bytes);
     vt_status status = send_message(e, main, VTI_MSG_OFFER, offer, w.bytes, err);
     if (status != VT_OK) {
         vti_engagement_close(e);
@@ -118,11 +113,11 @@ static void drop_arrival(vti_engagement *e)
 void vti_engagement_close(vti_engagement *e)
 {
     if (!e) return;
-    pthread_mutex_lock(&e->admission->lock);
-    e->admission->engaged = false;
-    pthread_mutex_unlock(&e->admission->lock);
-    if (e->next && e->next != e->main) vti_net_disconnect(e->net, e->next, NULL);
-    if (e->source && e->source != e->main) vti_net_disconnect(e->net, e->source, NULL);
+    pthread_mutex_lock(&e->host->admission->lock);
+    e->host->admission->engaged = false;
+    pthread_mutex_unlock(&e->host->admission->lock);
+    if (e->next && e->next != e->main) vti_net_disconnect(e->host->net, e->next, NULL);
+    if (e->source && e->source != e->main) vti_net_disconnect(e->host->net, e->source, NULL);
     vti_stage_close(e->stage);
     drop_arrival(e);
     vti_weights_free(e->weights);
@@ -148,7 +143,7 @@ static vt_status on_assign(vti_engagement *e, const vti_net_event *event, vt_err
     if (a->hop == 0) e->source = e->main;
     e->phase = VTI_PHASE_LOADING;
     publish(e, false);
-    vti_log(e->log, VT_LOG_INFO, "layers %" PRIu32 "..%" PRIu32 " of %" PRIu32 " for %s", a->first,
+    vti_log(e->host->log, VT_LOG_INFO, "layers %" PRIu32 "..%" PRIu32 " of %" PRIu32 " for %s", a->first,
             a->first + a->count - 1, a->hparams.layers, e->main_address);
     return VT_OK;
 }
@@ -176,7 +171,7 @@ static vt_status begin_arrival(vti_engagement *e, const vti_weights_block *block
     snprintf(name, sizeof name, "role %d of layer %" PRIu32, (int)block->role, layer);
     VTI_TRY(vti_source_check(&e->assignment.hparams, block->role, &source, name, err));
     VTI_TRY(check_budget(e, source.size_bytes +
-                                vti_tensor_bytes(e->kernels, block->role, &source),
+                                vti_tensor_bytes(e->host->kernels, block->role, &source),
                          "the weights", err));
     e->arrival.bytes = aligned_alloc(64, (source.size_bytes + 63) / 64 * 64);
     if (!e->arrival.bytes)
@@ -195,8 +190,8 @@ static vt_status finish_arrival(vti_engagement *e, vt_error *err)
 {
     vti_arrival *a = &e->arrival;
     vti_tensor *slot = slot_of(e, a->role, a->layer);
-    VTI_TRY(vti_tensor_load(e->kernels, a->role, &a->source, slot, err));
-    e->weights->bytes += vti_tensor_bytes(e->kernels, a->role, &a->source);
+    VTI_TRY(vti_tensor_load(e->host->kernels, a->role, &a->source, slot, err));
+    e->weights->bytes += vti_tensor_bytes(e->host->kernels, a->role, &a->source);
     e->tensors_loaded++;
     drop_arrival(e);
     return VT_OK;
@@ -259,7 +254,7 @@ static vt_status on_loaded(vti_engagement *e, vt_error *err)
     e->phase = VTI_PHASE_LINKING;
     publish(e, false);
     vti_net_error net_err;
-    vti_net_status status = vti_net_connect(e->net, e->assignment.next, LINK_TIMEOUT_MS, &e->next,
+    vti_net_status status = vti_net_connect(e->host->net, e->assignment.next, LINK_TIMEOUT_MS, &e->next,
                                             &net_err);
     if (status == VTI_NET_OK) return VT_OK;
     return vti_fail(err, vti_from_net_status(status), "cannot connect to %s: %s",
@@ -335,7 +330,8 @@ static vt_status on_session(vti_engagement *e, const vti_net_event *event, vt_er
                         s->batch_tokens);
     vti_stage_params params = {
         .hparams = &e->assignment.hparams,
-        .kernels = e->kernels,
+        .kernels = e->host->kernels,
+        .pool = e->host->pool,
         .weights = e->weights,
         .context_tokens = s->context_tokens,
         .batch_tokens = s->batch_tokens,

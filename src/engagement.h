@@ -43,12 +43,18 @@ typedef struct vti_arrival {
     uint64_t received;
 } vti_arrival;
 
-typedef struct vti_engagement {
+/* What a worker lends to its engagements. */
+typedef struct vti_engagement_host {
     vti_net *net;
-    const vti_kernels *kernels;
-    const vt_log *log;
     vti_admission *admission;
-    uint64_t memory_bytes;    /* budget; 0: not limited */
+    const vti_kernels *kernels;
+    vti_pool *pool;
+    const vt_log *log;
+    uint64_t memory_bytes; /* budget; 0: not limited */
+} vti_engagement_host;
+
+typedef struct vti_engagement {
+    const vti_engagement_host *host;
     vti_net_peer main;
     char main_address[VTI_NET_ADDRESS_MAX];
     vti_cluster_id id;
@@ -66,9 +72,8 @@ typedef struct vti_engagement {
     uint64_t busy_ns;
 } vti_engagement;
 
-/* A CLAIM arrived from `main`. Answers it. */
-vt_status vti_engagement_open(vti_net *net, vti_admission *admission, const vti_kernels *kernels,
-                              const vt_log *log, uint64_t memory_bytes, vti_net_peer main,
+/* A CLAIM arrived from `main`. Answers it. The host outlives the engagement. */
+vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main,
                               const char *main_address, const vti_cluster_id *id,
                               vti_engagement **out, vt_error *err);
 

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "linear.h"
+
 static const vti_act_kernel *act_kernel(const vt_model *model)
 {
     return &model->kernels.act[model->kernels.matmul[model->output.type].act];
@@ -32,12 +34,10 @@ void vti_head_close(vti_head *head)
 void vti_head_logits(vti_head *head, const float *h, uint32_t rows, float *logits)
 {
     const vt_model *m = head->model;
-    const vti_tensor *w = &m->output;
     size_t d = m->hparams.d;
     for (uint32_t row = 0; row < rows; row++)
         m->kernels.rms_norm(head->norm + row * d, h + row * d, m->output_norm.data, d,
                             m->hparams.rms_eps);
     act_kernel(m)->pack(head->act, head->norm, d, rows, d);
-    m->kernels.matmul[w->type].matmul(logits, w->rows, w->data, head->act, w->rows, w->cols, 0,
-                                      w->rows, rows);
+    vti_linear(&m->kernels, m->pool, logits, &m->output, head->act, rows);
 }

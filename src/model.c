@@ -81,6 +81,8 @@ static vt_status open_gguf(vt_gguf *gguf, const vt_model_params *params, vt_mode
     }
     vti_kernels_init(&model->kernels, ~0u);
     vt_status status = read_model(model, err);
+    if (status == VT_OK && !model->vocabulary_only)
+        status = vti_pool_open(params ? params->threads : 0, &model->pool, err);
     if (status != VT_OK) {
         vt_model_close(model);
         return status;
@@ -113,6 +115,7 @@ vt_status vt_model_open_memory(const void *data, size_t data_bytes, const vt_mod
 void vt_model_close(vt_model *model)
 {
     if (!model) return;
+    vti_pool_close(model->pool);
     vti_weights_free(model->all_layers);
     vti_tensor_free(&model->output_norm);
     vti_tensor_free(&model->output);

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "pool.h"
 #include "tokenizer/tokenizer.h"
 #include "weights.h"
 
@@ -13,6 +14,7 @@ struct vt_model {
     vti_hparams hparams; /* zero if vocabulary_only */
     bool vocabulary_only;
     vti_kernels kernels;
+    vti_pool *pool;      /* of all sessions on this model */
     vt_log log;
     char *name;
     uint64_t parameters, weight_bytes;

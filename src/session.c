@@ -81,6 +81,7 @@ static vt_status open_stage(vt_session *s, const vt_session_params *p, vt_error 
     vti_stage_params params = {
         .hparams = &s->model->hparams,
         .kernels = &s->model->kernels,
+        .pool = s->model->pool,
         .weights = weights,
         .context_tokens = s->context,
         .batch_tokens = s->batch,

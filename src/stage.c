@@ -4,6 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "linear.h"
+
+/* Keys and values that a thread should get at least; below, handing over costs more. */
+enum { LEAST_ATTENTION_BYTES = 16384 };
+
 /* Scratch buffers, each for `batch_tokens` rows. */
 struct vti_stage {
     vti_stage_params p;
@@ -144,8 +149,7 @@ static void linear(vti_stage *s, float *y, const vti_tensor *w)
                                             s->input_tokens, s->input_cols);
         s->act_ready[kernel->act] = true;
     }
-    kernel->matmul(y, w->rows, w->data, s->act[kernel->act], w->rows, w->cols, 0, w->rows,
-                   s->input_tokens);
+    vti_linear(s->p.kernels, s->p.pool, y, w, s->act[kernel->act], s->input_tokens);
 }
 
 static void add_bias(vti_stage *s, float *y, const vti_tensor *bias, uint32_t tokens)
@@ -198,23 +202,36 @@ static void store_kv(vti_stage *s, uint32_t layer, uint32_t position, uint32_t t
                            s->v + t * width);
 }
 
-/* Causal: the token at position p sees positions 0 … p. */
-static void attend(vti_stage *s, uint32_t layer, uint32_t position, uint32_t tokens)
+typedef struct attention_job {
+    vti_stage *s;
+    uint32_t layer, position, tokens;
+} attention_job;
+
+/* Unit: one KV head and one token. Causal: the token at position p sees positions 0 … p. */
+static void attend_units(void *context, size_t begin, size_t end)
 {
+    const attention_job *j = context;
+    vti_stage *s = j->s;
     const vti_hparams *p = s->p.hparams;
     vti_attention_fn *attention = s->p.kv_type == VT_KV_F32 ? s->p.kernels->attention_f32
                                                             : s->p.kernels->attention_f16;
-    size_t q_width = (size_t)p->heads * p->head_dim;
     uint32_t group = p->heads / p->kv_heads;
     float scale = 1.0f / sqrtf((float)p->head_dim);
-    for (uint32_t kv_head = 0; kv_head < p->kv_heads; kv_head++) {
-        const void *keys = vti_kv_cache_keys(&s->cache, layer, kv_head);
-        const void *values = vti_kv_cache_values(&s->cache, layer, kv_head);
-        size_t offset = (size_t)kv_head * group * p->head_dim;
-        for (uint32_t t = 0; t < tokens; t++)
-            attention(s->mix + t * q_width + offset, s->q + t * q_width + offset, group,
-                      p->head_dim, keys, values, position + t + 1, scale);
+    for (size_t unit = begin; unit < end; unit++) {
+        uint32_t kv_head = (uint32_t)(unit / j->tokens), t = (uint32_t)(unit % j->tokens);
+        size_t at = ((size_t)t * p->heads + (size_t)kv_head * group) * p->head_dim;
+        attention(s->mix + at, s->q + at, group, p->head_dim,
+                  vti_kv_cache_keys(&s->cache, j->layer, kv_head),
+                  vti_kv_cache_values(&s->cache, j->layer, kv_head), j->position + t + 1, scale);
     }
+}
+
+static void attend(vti_stage *s, uint32_t layer, uint32_t position, uint32_t tokens)
+{
+    attention_job job = {s, layer, position, tokens};
+    size_t unit_bytes = 2 * (size_t)(position + tokens) * s->cache.row_bytes;
+    vti_pool_run(s->p.pool, (size_t)s->p.hparams->kv_heads * tokens,
+                 LEAST_ATTENTION_BYTES / unit_bytes + 1, attend_units, &job);
 }
 
 /* ATTN(l): h += Wo · attention(RoPE(Wq x + bq), RoPE(Wk x + bk), Wv x + bv), x = RMSNorm(h) */

@@ -3,6 +3,7 @@
 #define VTI_STAGE_H
 
 #include "kv_cache.h"
+#include "pool.h"
 #include "weights.h"
 
 typedef struct vti_stage vti_stage;
@@ -10,7 +11,8 @@ typedef struct vti_stage vti_stage;
 typedef struct vti_stage_params {
     const vti_hparams *hparams;
     const vti_kernels *kernels;
-    const vti_weights *weights; /* borrowed; may hold no layers */
+    vti_pool *pool;             /* NULL: one thread */
+    const vti_weights *weights; /* may hold no layers */
     uint32_t context_tokens;
     uint32_t batch_tokens;      /* most tokens of one forward call */
     vt_kv_type kv_type;

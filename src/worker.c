@@ -9,10 +9,9 @@
 
 struct vt_worker {
     vt_log log;
-    uint64_t memory_bytes;
     vti_kernels kernels;
     vti_admission admission;
-    vti_net *net;
+    vti_engagement_host host;
     char address[VTI_NET_ADDRESS_MAX];
     atomic_bool stopping;
     vti_engagement *engagement; /* NULL: idle */
@@ -39,8 +38,8 @@ static vt_status open_net(vt_worker *w, const vt_worker_params *params, vt_error
         status = vti_net_key_load(params->key_path, &key, &net_err);
         net_params.key = &key;
     }
-    if (status == VTI_NET_OK) status = vti_net_open(&net_params, &w->net, &net_err);
-    if (status == VTI_NET_OK) status = vti_net_listen(w->net, params->listen, w->address, &net_err);
+    if (status == VTI_NET_OK) status = vti_net_open(&net_params, &w->host.net, &net_err);
+    if (status == VTI_NET_OK) status = vti_net_listen(w->host.net, params->listen, w->address, &net_err);
     if (status == VTI_NET_OK) return VT_OK;
     return vti_fail(err, vti_from_net_status(status), "cannot listen on %s: %s", params->listen,
                     net_err.message);
@@ -58,10 +57,16 @@ vt_status vt_worker_open(const vt_worker_params *params, vt_worker **out, vt_err
         return vti_fail(err, VT_ERR_MEMORY, "no memory for a worker");
     }
     w->log = params->log;
-    w->memory_bytes = params->memory_bytes ? params->memory_bytes : vti_memory_spare_bytes();
     atomic_init(&w->stopping, false);
     vti_kernels_init(&w->kernels, ~0u);
+    w->host = (vti_engagement_host){
+        .admission = &w->admission,
+        .kernels = &w->kernels,
+        .log = &w->log,
+        .memory_bytes = params->memory_bytes ? params->memory_bytes : vti_memory_spare_bytes(),
+    };
     vt_status status = open_net(w, params, err);
+    if (status == VT_OK) status = vti_pool_open(params->threads, &w->host.pool, err);
     if (status != VT_OK) {
         vt_worker_close(w);
         return status;
@@ -80,7 +85,8 @@ void vt_worker_close(vt_worker *w)
 {
     if (!w) return;
     drop_engagement(w);
-    vti_net_close(w->net);
+    vti_net_close(w->host.net);
+    vti_pool_close(w->host.pool);
     pthread_mutex_destroy(&w->admission.lock);
     free(w);
 }
@@ -94,9 +100,9 @@ static void refuse(vt_worker *w, vti_net_peer peer, vt_status status, const char
     vti_encode_refusal(&writer, status, text);
     vti_frame_header header = {.type = VTI_MSG_REFUSE};
     vti_net_part part = {payload, writer.bytes};
-    vti_net_send(w->net, peer, &header, &part, 1);
-    vti_net_drain(w->net, peer, 0, vti_net_after_ms(250));
-    vti_net_disconnect(w->net, peer, text);
+    vti_net_send(w->host.net, peer, &header, &part, 1);
+    vti_net_drain(w->host.net, peer, 0, vti_net_after_ms(250));
+    vti_net_disconnect(w->host.net, peer, text);
 }
 
 /* Something went wrong with the main device that we serve: it is told, and we are free again. */
@@ -117,8 +123,8 @@ static void on_claim(vt_worker *w, const vti_net_event *event)
         refuse(w, event->peer, VT_ERR_BUSY, "it serves another main device");
         return;
     }
-    if (vti_engagement_open(w->net, &w->admission, &w->kernels, &w->log, w->memory_bytes,
-                            event->peer, event->address, &id, &w->engagement, &error) != VT_OK)
+    if (vti_engagement_open(&w->host, event->peer, event->address, &id, &w->engagement, &error) !=
+        VT_OK)
         refuse(w, event->peer, error.status, error.message);
 }
 
@@ -128,7 +134,7 @@ static void on_link(vt_worker *w, const vti_net_event *event)
     if (!w->engagement ||
         vti_engagement_link(w->engagement, event->peer, event->payload,
                             event->header.message_bytes, &error) != VT_OK)
-        vti_net_disconnect(w->net, event->peer, error.message);
+        vti_net_disconnect(w->host.net, event->peer, error.message);
 }
 
 static bool is_ours(const vti_engagement *e, vti_net_peer peer)
@@ -183,7 +189,7 @@ vt_status vt_worker_run(vt_worker *w, vt_error *err)
 {
     while (!atomic_load(&w->stopping)) {
         vti_net_event event;
-        vti_net_status status = vti_net_wait(w->net, VTI_NET_NEVER, &event);
+        vti_net_status status = vti_net_wait(w->host.net, VTI_NET_NEVER, &event);
         if (status == VTI_NET_ERR_INTERRUPTED) continue;
         if (status != VTI_NET_OK)
             return vti_fail(err, vti_from_net_status(status), "the network loop failed: %s",
@@ -198,5 +204,5 @@ vt_status vt_worker_run(vt_worker *w, vt_error *err)
 void vt_worker_stop(vt_worker *w)
 {
     atomic_store(&w->stopping, true);
-    vti_net_interrupt(w->net);
+    vti_net_interrupt(w->host.net);
 }

@@ -86,7 +86,7 @@ vt_token *cli_parse_ids(const char *text, const char *source, size_t *count);
 
 /* The file `path`, or for NULL the model that is part of this program. NULL after an error line,
  * *code then is the exit code. */
-vt_model *cli_open_model(const char *path, bool vocabulary_only, bool verbose, int *code);
+vt_model *cli_open_model(const char *path, const vt_model_params *params, int *code);
 
 /* What the commands that compute have in common. */
 typedef struct cli_compute {
@@ -95,6 +95,7 @@ typedef struct cli_compute {
     const char *split;   /* "3,2,1" */
     const char *key_path;
     uint32_t local;      /* device processes on this machine, this one included; 0: off */
+    uint32_t threads;    /* 0: default */
     bool verbose;
     vt_session_params session;
     /* filled by cli_open_compute */
@@ -110,6 +111,8 @@ typedef struct cli_compute {
      "tokens the conversation may have (default: the model's, at most 4096)"},                     \
     {"batch", 0, CLI_U32, &(c).session.batch_tokens, 1, 65536, "N",                                \
      "tokens of a prompt computed at once (default: 128)"},                                        \
+    {"threads", 'T', CLI_U32, &(c).threads, 1, 1024, "N",                                          \
+     "threads that compute (default: one per big core)"},                                          \
     {"kv", 0, CLI_KV, &(c).session.kv_type, 0, 0, "f16|f32", "precision of the KV cache"},         \
     {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Devices"},                                           \
     {"devices", 'd', CLI_STRING, &(c).devices, 0, 0, "HOST:PORT,…",                                \
@@ -140,9 +143,9 @@ void cli_print_devices(const cli_compute *compute, bool busy);
 
 enum { CLI_LOCAL_MAX = 64 };
 
-/* Starts `count` workers on loopback as child processes and writes their addresses. An exit code
+/* Starts `count` workers of `threads` each on loopback as child processes and writes their addresses. An exit code
  * after an error line. They end with this process, or by cli_stop_workers. */
-int cli_start_workers(uint32_t count, char addresses[][64]);
+int cli_start_workers(uint32_t count, uint32_t threads, char addresses[][64]);
 void cli_stop_workers(void);
 
 /* --- commands ---------------------------------------------------------------------------------- */

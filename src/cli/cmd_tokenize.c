@@ -70,7 +70,9 @@ static int decode(const vt_model *model, const char *text, const char *source)
 static int convert(const tokenize_options *o)
 {
     int code;
-    vt_model *model = cli_open_model(o->model_path, true, false, &code);
+    vt_model_params params = vt_model_params_default();
+    params.vocabulary_only = true;
+    vt_model *model = cli_open_model(o->model_path, &params, &code);
     if (!model) return code;
     const char *source = o->text ? "--prompt" : o->file ? o->file : "standard input";
     size_t bytes = 0;

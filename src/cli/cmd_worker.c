@@ -50,6 +50,8 @@ static int run(int argc, char **argv)
          "address to listen on (127.0.0.1:7001); port 0: any"},
         {"memory", 0, CLI_SIZE, &params.memory_bytes, 0, 0, "SIZE",
          "lend at most this much, e.g. 1.5G (default: what is free)"},
+        {"threads", 'T', CLI_U32, &params.threads, 1, 1024, "N",
+         "threads that compute (default: one per big core)"},
         {"key", 0, CLI_STRING, &params.key_path, 0, 0, "FILE",
          "cluster key, for devices beyond this machine (also VOLTRON_KEY)"},
         {0},

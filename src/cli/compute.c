@@ -10,20 +10,13 @@
 
 extern const char cli_default_model[], cli_default_model_end[];
 
-vt_model *cli_open_model(const char *path, bool vocabulary_only, bool verbose, int *code)
+vt_model *cli_open_model(const char *path, const vt_model_params *params, int *code)
 {
-    vt_model_params params = vt_model_params_default();
+    size_t bytes = (size_t)(cli_default_model_end - cli_default_model);
     vt_model *model;
     vt_error err;
-    params.vocabulary_only = vocabulary_only;
-    params.log = cli_log(verbose);
-    vt_status status;
-    if (path)
-        status = vt_model_open(path, &params, &model, &err);
-    else
-        status = vt_model_open_memory(cli_default_model,
-                                      (size_t)(cli_default_model_end - cli_default_model), &params,
-                                      &model, &err);
+    vt_status status = path ? vt_model_open(path, params, &model, &err)
+                            : vt_model_open_memory(cli_default_model, bytes, params, &model, &err);
     *code = status == VT_OK ? CLI_OK : cli_fail(&err);
     return model;
 }
@@ -96,11 +89,14 @@ static int parse_devices(const cli_compute *c, wanted_devices *w)
     return CLI_OK;
 }
 
-static int start_local(const cli_compute *c, wanted_devices *w)
+/* Local devices share this machine's cores. */
+static int start_local(cli_compute *c, wanted_devices *w)
 {
     if (!c->local) return CLI_OK;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (!c->threads) c->threads = cores > (long)c->local ? (uint32_t)cores / c->local : 1;
     if (c->devices) return cli_error(CLI_USAGE, "--local and --devices exclude each other");
-    int code = cli_start_workers(c->local - 1, w->local);
+    int code = cli_start_workers(c->local - 1, c->threads, w->local);
     if (code != CLI_OK) return code;
     for (uint32_t i = 0; i + 1 < c->local; i++) w->names[w->count++] = w->local[i];
     return CLI_OK;
@@ -140,7 +136,10 @@ int cli_open_compute(cli_compute *c)
     int code = parse_devices(c, w);
     /* Children first: they must not inherit threads or sockets. */
     if (code == CLI_OK) code = start_local(c, w);
-    if (code == CLI_OK) c->model = cli_open_model(c->model_path, false, c->verbose, &code);
+    vt_model_params params = vt_model_params_default();
+    params.threads = c->threads;
+    params.log = cli_log(c->verbose);
+    if (code == CLI_OK) c->model = cli_open_model(c->model_path, &params, &code);
     if (code == CLI_OK) code = open_cluster(c, w);
     if (code == CLI_OK) code = open_session(c);
     free(w->devices_text);

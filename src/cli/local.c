@@ -23,7 +23,7 @@ static void on_terminate(int number)
 }
 
 /* The child's whole life. Writes its address, NUL-terminated, to the pipe. */
-static void serve(int pipe_end, pid_t parent)
+static void serve(int pipe_end, uint32_t threads, pid_t parent)
 {
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no orphan if the main process is killed */
@@ -33,6 +33,7 @@ static void serve(int pipe_end, pid_t parent)
     vt_worker_params params = vt_worker_params_default();
     vt_error err;
     params.listen = "127.0.0.1:0";
+    params.threads = threads;
     vt_status status = vt_worker_open(&params, &serving, &err);
     if (status == VT_OK) {
         signal(SIGTERM, on_terminate);
@@ -46,7 +47,7 @@ static void serve(int pipe_end, pid_t parent)
     _exit((int)status);
 }
 
-static int start_one(char address[64])
+static int start_one(uint32_t threads, char address[64])
 {
     int ends[2];
     if (pipe(ends) != 0)
@@ -55,7 +56,7 @@ static int start_one(char address[64])
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
         close(ends[0]);
-        serve(ends[1], parent);
+        serve(ends[1], threads, parent);
     }
     close(ends[1]);
     size_t at = 0;
@@ -72,10 +73,10 @@ static int start_one(char address[64])
     return cli_error(VT_ERR_IO, "a worker process did not start");
 }
 
-int cli_start_workers(uint32_t count, char addresses[][64])
+int cli_start_workers(uint32_t count, uint32_t threads, char addresses[][64])
 {
     for (uint32_t i = 0; i < count && i < CLI_LOCAL_MAX; i++) {
-        int code = start_one(addresses[i]);
+        int code = start_one(threads, addresses[i]);
         if (code != CLI_OK) {
             cli_stop_workers();
             return code;
