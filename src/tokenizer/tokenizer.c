@@ -1,0 +1,247 @@
+#include "tokenizer.h"
+#include "bpe.h"
+#include "special.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL_KEY "tokenizer.ggml.model"
+#define ADD_BOS_KEY "tokenizer.ggml.add_bos_token"
+#define STOPS_MAX 32
+
+/* The longest text one call takes: places and counts of a call then fit 32 bits, normalisation's
+ * growth included. */
+#define TEXT_MAX ((size_t)1 << 28)
+
+struct vti_tokenizer {
+    vti_vocabulary vocabulary;
+    vti_special_set user_defined; /* what any text is searched for */
+    vti_special_set named;        /* with VT_TOKENIZE_SPECIAL: control tokens as well */
+    vti_bpe *bpe;
+    uint32_t bos, eos, unknown; /* VTI_NO_ID: none */
+    bool add_bos;
+    uint32_t stops[STOPS_MAX];
+    uint32_t stop_count;
+};
+
+/* Names under which published models end a turn or a text. */
+static const char *const stop_names[] = {
+    "<|im_end|>",      "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>",
+    "<end_of_turn>",   "<|end|>",    "<EOT>",      "<|EOT|>",         "<end_of_utterance>",
+    "<|end_of_turn|>",
+};
+
+#define STOP_NAME_COUNT (sizeof stop_names / sizeof stop_names[0])
+
+static vt_token public_id(uint32_t id) { return id == VTI_NO_ID ? VT_TOKEN_NONE : (vt_token)id; }
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+/* *id is VTI_NO_ID where the file has no such key. */
+static vt_status read_id(const vti_tokenizer *tokenizer, const vt_gguf *gguf, const char *key,
+                         uint32_t *id, vt_error *err)
+{
+    *id = VTI_NO_ID;
+    VTI_TRY(vti_gguf_get_u32(gguf, key, false, id, err));
+    uint32_t count = tokenizer->vocabulary.texts.count;
+    if (*id < count) return VT_OK;
+    if (*id == VTI_NO_ID && !vti_gguf_find(gguf, key)) return VT_OK;
+    return vti_fail(err, VT_ERR_FORMAT, "%s is %u, but there are only %u tokens", key, *id, count);
+}
+
+static void add_stop(vti_tokenizer *tokenizer, uint32_t id)
+{
+    if (id == VTI_NO_ID || vti_tokenizer_is_stop(tokenizer, (vt_token)id)) return;
+    if (tokenizer->stop_count < STOPS_MAX) tokenizer->stops[tokenizer->stop_count++] = id;
+}
+
+/* Some files have the end-of-turn token among the user-defined ones. It ends turns all the same,
+ * and must not come out of a user's text. */
+static void add_named_stops(vti_tokenizer *tokenizer)
+{
+    for (uint32_t id = 0; id < tokenizer->vocabulary.texts.count; id++) {
+        uint8_t *type = &tokenizer->vocabulary.types[id];
+        if (*type != VTI_TOKEN_CONTROL && *type != VTI_TOKEN_USER_DEFINED) continue;
+        size_t bytes;
+        const char *text = vti_strings_get(&tokenizer->vocabulary.texts, id, &bytes);
+        for (size_t i = 0; i < STOP_NAME_COUNT; i++) {
+            if (strlen(stop_names[i]) != bytes || memcmp(stop_names[i], text, bytes) != 0) continue;
+            *type = VTI_TOKEN_CONTROL;
+            add_stop(tokenizer, id);
+        }
+    }
+}
+
+static vt_status read_ids(vti_tokenizer *tokenizer, const vt_gguf *gguf, vt_error *err)
+{
+    uint32_t eot, eom;
+    VTI_TRY(read_id(tokenizer, gguf, "tokenizer.ggml.bos_token_id", &tokenizer->bos, err));
+    VTI_TRY(read_id(tokenizer, gguf, "tokenizer.ggml.eos_token_id", &tokenizer->eos, err));
+    VTI_TRY(read_id(tokenizer, gguf, "tokenizer.ggml.unknown_token_id", &tokenizer->unknown, err));
+    VTI_TRY(read_id(tokenizer, gguf, "tokenizer.ggml.eot_token_id", &eot, err));
+    VTI_TRY(read_id(tokenizer, gguf, "tokenizer.ggml.eom_token_id", &eom, err));
+    add_stop(tokenizer, tokenizer->eos);
+    add_stop(tokenizer, eot);
+    add_stop(tokenizer, eom);
+    add_named_stops(tokenizer);
+    return VT_OK;
+}
+
+static vt_status read_add_bos(vti_tokenizer *tokenizer, const vt_gguf *gguf, bool otherwise,
+                              vt_error *err)
+{
+    tokenizer->add_bos = otherwise && tokenizer->bos != VTI_NO_ID;
+    VTI_TRY(vti_gguf_get_bool(gguf, ADD_BOS_KEY, false, &tokenizer->add_bos, err));
+    if (!tokenizer->add_bos || tokenizer->bos != VTI_NO_ID) return VT_OK;
+    return vti_fail(err, VT_ERR_FORMAT,
+                    ADD_BOS_KEY " is true, but tokenizer.ggml.bos_token_id is missing");
+}
+
+static vt_status collect_special(vti_tokenizer *tokenizer, vt_error *err)
+{
+    const vti_vocabulary *vocabulary = &tokenizer->vocabulary;
+    uint32_t count = vocabulary->texts.count, user_defined = 0, named = 0;
+    uint32_t *ids = malloc(2 * (size_t)count * sizeof *ids);
+    if (!ids) return vti_fail(err, VT_ERR_MEMORY, "no memory for %u tokens", count);
+    for (uint32_t id = 0; id < count; id++) {
+        if (vocabulary->types[id] == VTI_TOKEN_USER_DEFINED) ids[user_defined++] = id;
+        if (vti_token_is_named(vocabulary->types[id])) ids[count + named++] = id;
+    }
+    vt_status status = vti_special_init(&tokenizer->user_defined, &vocabulary->bytes, ids,
+                                        user_defined, err);
+    if (status == VT_OK)
+        status = vti_special_init(&tokenizer->named, &vocabulary->bytes, ids + count, named, err);
+    free(ids);
+    return status;
+}
+
+static vt_status open_gpt2(vti_tokenizer *tokenizer, const vt_gguf *gguf, vt_error *err)
+{
+    VTI_TRY(vti_vocabulary_open(gguf, VTI_SPELLING_BYTE_LEVEL, &tokenizer->vocabulary, err));
+    VTI_TRY(read_ids(tokenizer, gguf, err));
+    VTI_TRY(vti_bpe_open(gguf, &tokenizer->vocabulary, tokenizer->unknown, &tokenizer->bpe, err));
+    return read_add_bos(tokenizer, gguf, vti_bpe_adds_bos(tokenizer->bpe), err);
+}
+
+static vt_status open_model(vti_tokenizer *tokenizer, const vt_gguf *gguf, vt_error *err)
+{
+    vti_gguf_string model;
+    VTI_TRY(vti_gguf_get_string(gguf, MODEL_KEY, true, &model, err));
+    if (model.bytes == 4 && memcmp(model.data, "gpt2", 4) == 0)
+        return open_gpt2(tokenizer, gguf, err);
+    return vti_fail(err, VT_ERR_UNSUPPORTED, MODEL_KEY " \"%.*s\" is not known; known: gpt2",
+                    (int)(model.bytes < 48 ? model.bytes : 48), model.data);
+}
+
+vt_status vti_tokenizer_open(const vt_gguf *gguf, vti_tokenizer **out, vt_error *err)
+{
+    *out = NULL;
+    vti_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+    if (!tokenizer) return vti_fail(err, VT_ERR_MEMORY, "no memory for the tokenizer");
+    vt_status status = open_model(tokenizer, gguf, err);
+    if (status == VT_OK) status = collect_special(tokenizer, err);
+    if (status != VT_OK) {
+        vti_tokenizer_close(tokenizer);
+        return status;
+    }
+    vti_strings_free(&tokenizer->vocabulary.texts); /* from here on `bytes` suffices */
+    *out = tokenizer;
+    return VT_OK;
+}
+
+void vti_tokenizer_close(vti_tokenizer *tokenizer)
+{
+    if (!tokenizer) return;
+    vti_bpe_close(tokenizer->bpe);
+    vti_special_free(&tokenizer->user_defined);
+    vti_special_free(&tokenizer->named);
+    vti_vocabulary_free(&tokenizer->vocabulary);
+    free(tokenizer);
+}
+
+/* --- encoding -------------------------------------------------------------------------------- */
+
+size_t vti_tokenizer_bound(const vti_tokenizer *tokenizer, size_t text_bytes)
+{
+    size_t expansion = vti_bpe_expansion(tokenizer->bpe);
+    return text_bytes <= (SIZE_MAX - 1) / expansion ? text_bytes * expansion + 1 : SIZE_MAX;
+}
+
+/* Encodes the text between named tokens, and those. */
+static vt_status encode_parts(const vti_tokenizer *tokenizer, vti_bpe_run *run, const char *text,
+                              size_t bytes, unsigned flags, vti_sink *sink, vt_error *err)
+{
+    const vti_special_set *set =
+        flags & VT_TOKENIZE_SPECIAL ? &tokenizer->named : &tokenizer->user_defined;
+    bool add_bos = flags & VT_TOKENIZE_BOS && tokenizer->add_bos;
+    for (size_t i = 0; add_bos || i < bytes;) {
+        vti_special_match match = vti_special_find(set, text, bytes, i);
+        bool has_bos = i == 0 && match.start == 0 && match.id == tokenizer->bos;
+        if (add_bos && !has_bos) vti_sink_put(sink, tokenizer->bos);
+        add_bos = false;
+        VTI_TRY(vti_bpe_encode(run, text + i, match.start - i, err));
+        if (match.id != VTI_NO_ID) vti_sink_put(sink, match.id);
+        i = match.start + match.bytes;
+    }
+    return VT_OK;
+}
+
+vt_status vti_tokenizer_encode(const vti_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                               unsigned flags, vt_token *tokens, size_t capacity, size_t *count,
+                               vt_error *err)
+{
+    *count = 0;
+    if (text_bytes > TEXT_MAX)
+        return vti_fail(err, VT_ERR_ARGUMENT, "text of %zu bytes, expected at most %zu", text_bytes,
+                        TEXT_MAX);
+    if (flags & ~(unsigned)(VT_TOKENIZE_BOS | VT_TOKENIZE_SPECIAL))
+        return vti_fail(err, VT_ERR_ARGUMENT, "tokenize flags 0x%X are not known", flags);
+    vti_sink sink = {.tokens = tokens, .capacity = capacity};
+    vti_bpe_run *run;
+    VTI_TRY(vti_bpe_run_open(tokenizer->bpe, text_bytes, &sink, &run, err));
+    vt_status status = encode_parts(tokenizer, run, text, text_bytes, flags, &sink, err);
+    vti_bpe_run_close(run);
+    if (status != VT_OK) return status;
+    *count = sink.count;
+    if (sink.count > capacity)
+        return vti_fail(err, VT_ERR_ARGUMENT, "the text has %zu tokens, there is room for %zu",
+                        sink.count, capacity);
+    return VT_OK;
+}
+
+/* --- questions ------------------------------------------------------------------------------- */
+
+static bool is_token(const vti_tokenizer *tokenizer, vt_token token)
+{
+    return token >= 0 && (uint32_t)token < tokenizer->vocabulary.bytes.count;
+}
+
+uint32_t vti_tokenizer_size(const vti_tokenizer *tokenizer)
+{
+    return tokenizer->vocabulary.bytes.count;
+}
+
+const char *vti_tokenizer_bytes(const vti_tokenizer *tokenizer, vt_token token, size_t *bytes)
+{
+    *bytes = 0;
+    if (!is_token(tokenizer, token)) return NULL;
+    return vti_strings_get(&tokenizer->vocabulary.bytes, (uint32_t)token, bytes);
+}
+
+bool vti_tokenizer_is_control(const vti_tokenizer *tokenizer, vt_token token)
+{
+    if (!is_token(tokenizer, token)) return false;
+    unsigned type = tokenizer->vocabulary.types[token];
+    return type == VTI_TOKEN_CONTROL || type == VTI_TOKEN_UNKNOWN;
+}
+
+vt_token vti_tokenizer_bos(const vti_tokenizer *tokenizer) { return public_id(tokenizer->bos); }
+
+vt_token vti_tokenizer_eos(const vti_tokenizer *tokenizer) { return public_id(tokenizer->eos); }
+
+bool vti_tokenizer_is_stop(const vti_tokenizer *tokenizer, vt_token token)
+{
+    for (uint32_t i = 0; i < tokenizer->stop_count; i++)
+        if (public_id(tokenizer->stops[i]) == token) return true;
+    return false;
+}
