@@ -7,24 +7,35 @@ static const char *check_size(const vti_frame_header *h, uint32_t least, uint32_
                                                                  : "a message of the wrong size";
 }
 
-static const char *check_main(const vti_admission *a, const vti_frame_header *h)
+/* A header that moves the phase on if its size is right. */
+static const char *advance(vti_admission *a, const vti_frame_header *h, uint32_t least,
+                           uint32_t most, vti_phase next)
+{
+    const char *reason = check_size(h, least, most);
+    if (!reason) a->phase = next;
+    return reason;
+}
+
+static const char *check_main(vti_admission *a, const vti_frame_header *h)
 {
     switch ((int)h->type) {
     case VTI_MSG_ASSIGN:
         if (a->phase != VTI_PHASE_CLAIMED) return "an assignment at the wrong time";
-        return check_size(h, 1, VTI_WIRE_SMALL_MAX);
+        return advance(a, h, 1, VTI_WIRE_SMALL_MAX, VTI_PHASE_LOADING);
     case VTI_MSG_WEIGHTS:
         if (a->phase != VTI_PHASE_LOADING) return "weights at the wrong time";
         return check_size(h, VTI_WIRE_BLOCK_HEADER_BYTES + 1,
                           VTI_WIRE_BLOCK_HEADER_BYTES + VTI_WIRE_BLOCK_MAX);
     case VTI_MSG_LOADED:
         if (a->phase != VTI_PHASE_LOADING) return "an end of weights at the wrong time";
-        return check_size(h, 0, 0);
+        return advance(a, h, 0, 0, VTI_PHASE_LINKING);
     case VTI_MSG_SESSION:
         if (a->phase != VTI_PHASE_READY) return "a session at the wrong time";
         return check_size(h, 1, VTI_WIRE_SMALL_MAX);
     case VTI_MSG_SESSION_END:
-        return check_size(h, 0, 0);
+        if (a->phase != VTI_PHASE_READY && a->phase != VTI_PHASE_SESSION)
+            return "an end of a session at the wrong time";
+        return advance(a, h, 0, 0, VTI_PHASE_READY);
     default: return "a message of a type that a main device does not send";
     }
 }

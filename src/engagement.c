@@ -11,28 +11,43 @@ enum { LINK_TIMEOUT_MS = 1500, SEND_TIMEOUT_MS = 30000 };
 
 /* --- small things ------------------------------------------------------------------------------ */
 
-/* Publishes where we are to the admission of headers. */
-static void publish(vti_engagement *e, bool new_session)
+/* Tells the admission of headers whom steps come from and what they are for. */
+static void publish_route(vti_engagement *e)
 {
     vti_admission *a = e->host->admission;
     pthread_mutex_lock(&a->lock);
-    a->engaged = true;
-    a->phase = e->phase;
     a->main = e->main;
     a->source = e->source;
     a->d = e->assignment.hparams.d;
     a->hop = e->assignment.hop;
     a->first = e->assignment.first;
-    if (new_session) {
-        a->batch = e->session.batch_tokens;
-        a->context = e->session.context_tokens;
-        a->epoch = e->epoch;
-        a->next_step = 0;
-        a->end = 0;
-        uint64_t largest = vti_step_bytes(a->batch, a->d, a->hop);
-        if (largest > a->largest_step_bytes) a->largest_step_bytes = largest;
-    }
     pthread_mutex_unlock(&a->lock);
+}
+
+static void publish_phase(vti_engagement *e, vti_phase phase)
+{
+    vti_admission *a = e->host->admission;
+    e->phase = phase;
+    pthread_mutex_lock(&a->lock);
+    a->phase = phase;
+    a->engaged = true;
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* A session begins: what its steps look like. */
+static void publish_session(vti_engagement *e)
+{
+    vti_admission *a = e->host->admission;
+    pthread_mutex_lock(&a->lock);
+    a->batch = e->session.batch_tokens;
+    a->context = e->session.context_tokens;
+    a->epoch = e->epoch;
+    a->next_step = 0;
+    a->end = 0;
+    uint64_t largest = vti_step_bytes(a->batch, a->d, a->hop);
+    if (largest > a->largest_step_bytes) a->largest_step_bytes = largest;
+    pthread_mutex_unlock(&a->lock);
+    publish_phase(e, VTI_PHASE_SESSION);
 }
 
 /* Sends, waiting while too much is queued for a peer that reads slowly. */
@@ -55,6 +70,13 @@ static vt_status send_message(vti_engagement *e, vti_net_peer peer, vti_message 
     vti_frame_header header = {.type = (uint8_t)type, .epoch = e->epoch};
     vti_net_part part = {payload, bytes};
     return send_parts(e, peer, &header, &part, bytes ? 1 : 0, err);
+}
+
+static vt_status require_phase(const vti_engagement *e, vti_phase phase, vt_error *err)
+{
+    if (e->phase == phase) return VT_OK;
+    return vti_fail(err, VT_ERR_PROTOCOL, "a message at the wrong time (phase %d, expected %d)",
+                    (int)e->phase, (int)phase);
 }
 
 static uint64_t used_bytes(const vti_engagement *e)
@@ -91,7 +113,8 @@ vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main
     host->admission->largest_step_bytes = 0;
     host->admission->epoch = 0;
     pthread_mutex_unlock(&host->admission->lock);
-    publish(e, false);
+    publish_route(e);
+    publish_phase(e, VTI_PHASE_CLAIMED);
     uint8_t offer[8];
     vti_writer w = {offer, sizeof offer, 0, false};
     vti_write_u64(&w, host->memory_bytes);
@@ -129,6 +152,7 @@ void vti_engagement_close(vti_engagement *e)
 static vt_status on_assign(vti_engagement *e, const vti_net_event *event, vt_error *err)
 {
     vti_assignment *a = &e->assignment;
+    VTI_TRY(require_phase(e, VTI_PHASE_CLAIMED, err));
     if (!vti_decode_assignment(event->payload, event->header.message_bytes, a))
         return vti_fail(err, VT_ERR_PROTOCOL, "the assignment is malformed");
     VTI_TRY(vti_hparams_check(&a->hparams, "the assignment", err));
@@ -142,7 +166,7 @@ static vt_status on_assign(vti_engagement *e, const vti_net_event *event, vt_err
     VTI_TRY(vti_weights_new(a->first, a->count, &e->weights, err));
     if (a->hop == 0) e->source = e->main;
     e->phase = VTI_PHASE_LOADING;
-    publish(e, false);
+    publish_route(e);
     vti_log(e->host->log, VT_LOG_INFO, "layers %" PRIu32 "..%" PRIu32 " of %" PRIu32 " for %s", a->first,
             a->first + a->count - 1, a->hparams.layers, e->main_address);
     return VT_OK;
@@ -201,6 +225,7 @@ static vt_status on_weights(vti_engagement *e, const vti_net_event *event, vt_er
 {
     vti_weights_block block;
     uint32_t bytes = event->header.message_bytes, layer = event->header.unit;
+    VTI_TRY(require_phase(e, VTI_PHASE_LOADING, err));
     if (!vti_decode_block(event->payload, bytes, &block))
         return vti_fail(err, VT_ERR_PROTOCOL, "a block of weights is malformed");
     if (!e->arrival.active) VTI_TRY(begin_arrival(e, &block, layer, err));
@@ -239,20 +264,19 @@ static vt_status become_ready(vti_engagement *e, vt_error *err)
     uint8_t payload[8];
     vti_writer w = {payload, sizeof payload, 0, false};
     vti_write_u64(&w, e->weights->bytes);
-    e->phase = VTI_PHASE_READY;
-    publish(e, false);
+    publish_phase(e, VTI_PHASE_READY);
     return send_message(e, e->main, VTI_MSG_READY, payload, w.bytes, err);
 }
 
 static vt_status on_loaded(vti_engagement *e, vt_error *err)
 {
+    VTI_TRY(require_phase(e, VTI_PHASE_LOADING, err));
     VTI_TRY(check_complete(e, err));
     if (e->assignment.next[0] == 0) {
         e->next = e->main;
         return become_ready(e, err);
     }
     e->phase = VTI_PHASE_LINKING;
-    publish(e, false);
     vti_net_error net_err;
     vti_net_status status = vti_net_connect(e->host->net, e->assignment.next, LINK_TIMEOUT_MS, &e->next,
                                             &net_err);
@@ -273,14 +297,13 @@ vt_status vti_engagement_link(vti_engagement *e, vti_net_peer peer, const uint8_
     if (bytes != sizeof e->id.bytes || memcmp(payload, e->id.bytes, bytes) != 0 || e->source)
         return vti_fail(err, VT_ERR_PROTOCOL, "this device is not part of your cluster");
     e->source = peer;
-    publish(e, false);
+    publish_route(e);
     return send_message(e, peer, VTI_MSG_LINKED, NULL, 0, err);
 }
 
 static vt_status on_linked(vti_engagement *e, vt_error *err)
 {
-    if (e->phase != VTI_PHASE_LINKING)
-        return vti_fail(err, VT_ERR_PROTOCOL, "a link at the wrong time");
+    VTI_TRY(require_phase(e, VTI_PHASE_LINKING, err));
     e->next_linked = true;
     return become_ready(e, err);
 }
@@ -298,7 +321,7 @@ vt_status vti_engagement_peer_down(vti_engagement *e, const vti_net_event *event
     }
     if (event->peer == e->source) {
         e->source = 0;
-        publish(e, false);
+        publish_route(e);
         if (goodbye) return VT_OK;
         return vti_fail(err, VT_ERR_NETWORK, "lost the device before (%s): %s", event->address,
                         event->reason);
@@ -313,12 +336,12 @@ static void end_session(vti_engagement *e)
     vti_stage_close(e->stage);
     e->stage = NULL;
     if (e->phase == VTI_PHASE_SESSION) e->phase = VTI_PHASE_READY;
-    publish(e, false);
 }
 
 static vt_status on_session(vti_engagement *e, const vti_net_event *event, vt_error *err)
 {
     vti_session_request *s = &e->session;
+    VTI_TRY(require_phase(e, VTI_PHASE_READY, err));
     if (!vti_decode_session(event->payload, event->header.message_bytes, s) ||
         s->context_tokens < 1 || s->context_tokens > VTI_MAX_CONTEXT || s->batch_tokens < 1 ||
         s->batch_tokens > s->context_tokens || event->header.epoch <= e->epoch)
@@ -341,8 +364,7 @@ static vt_status on_session(vti_engagement *e, const vti_net_event *event, vt_er
                          "the KV cache for this context", err));
     VTI_TRY(vti_stage_open(&params, &e->stage, err));
     e->epoch = event->header.epoch;
-    e->phase = VTI_PHASE_SESSION;
-    publish(e, true);
+    publish_session(e);
     return send_message(e, e->main, VTI_MSG_SESSION_OK, NULL, 0, err);
 }
 

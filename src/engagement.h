@@ -20,7 +20,10 @@ typedef enum vti_phase {
     VTI_PHASE_CLAIMED, VTI_PHASE_LOADING, VTI_PHASE_LINKING, VTI_PHASE_READY, VTI_PHASE_SESSION
 } vti_phase;
 
-/* What the admission of headers knows. Guarded by `lock`; the worker's thread writes it. */
+/* What the admission of headers knows. Headers are looked at long before their messages are handled
+ * (a whole model's weights may be under way), so it has a phase of its own: each header that the
+ * main device may send without an answer from us moves it on; what follows an answer of ours is
+ * set when we give it. Guarded by `lock`. */
 typedef struct vti_admission {
     pthread_mutex_t lock;
     bool engaged;

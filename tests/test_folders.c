@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static void resolve(const char *file, const char *include, char *out, size_t cap
         snprintf(out, capacity, "src/cli");
 }
 
-static void check_file(const rule *rule, const char *path)
+static void check_file(const rule *r, const char *path)
 {
     char line[512], include[256], folder[64];
     FILE *file = fopen(path, "r");
@@ -47,14 +48,14 @@ static void check_file(const rule *rule, const char *path)
             snprintf(folder, sizeof folder, "include");
         else
             resolve(path, include, folder, sizeof folder);
-        bool fine = strcmp(folder, rule->folder) == 0 ||
-                    (rule->allowed && strstr(rule->allowed, folder) && folder[0]);
+        bool fine = strcmp(folder, r->folder) == 0 ||
+                    (r->allowed && strstr(r->allowed, folder) && folder[0]);
         if (!fine) fail_msg("%s includes \"%s\" (folder %s)", path, include, folder);
     }
     fclose(file);
 }
 
-static void check_folder(const rule *rule, const char *folder)
+static void check_folder(const rule *r, const char *folder)
 {
     DIR *dir = opendir(folder);
     if (!dir) return;
@@ -65,10 +66,10 @@ static void check_folder(const rule *rule, const char *folder)
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         const char *end = strrchr(entry->d_name, '.');
         if (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)) {
-            if (strcmp(path, "src/cli") != 0 || strcmp(rule->folder, "src/cli") == 0)
-                check_folder(rule, path);
+            if (strcmp(path, "src/cli") != 0 || strcmp(r->folder, "src/cli") == 0)
+                check_folder(r, path);
         } else if (end && (strcmp(end, ".c") == 0 || strcmp(end, ".h") == 0)) {
-            check_file(rule, path);
+            check_file(r, path);
         }
     }
     closedir(dir);

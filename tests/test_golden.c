@@ -32,7 +32,7 @@ static bool compare(void *user, uint32_t position, const float *logits)
     const float *reference = g->reference + (size_t)position * g->vocabulary;
     for (uint32_t i = 0; i < g->vocabulary; i++) {
         double difference = fabs((double)logits[i] - (double)reference[i]);
-        if (!(difference <= g->worst)) g->worst = difference; /* a NaN sticks */
+        if (!(difference <= g->worst) && !isnan(g->worst)) g->worst = difference; /* NaN stays */
     }
     g->wrong_best += best_of(logits, g->vocabulary) != best_of(reference, g->vocabulary);
     g->seen++;
