@@ -60,8 +60,10 @@ static vt_status send_parts(vti_engagement *e, vti_net_peer peer, const vti_fram
         if (status == VTI_NET_OK) status = vti_net_send(e->host->net, peer, header, parts, count);
     }
     if (status == VTI_NET_OK) return VT_OK;
-    return vti_fail(err, vti_from_net_status(status), "cannot send to the %s device: %s",
-                    peer == e->main ? "main" : "next", vti_net_status_text(status));
+    return vti_fail(err, vti_from_net_status(status), "cannot send to the %s device %s: %s",
+                    peer == e->main ? "main" : "next",
+                    peer == e->main ? e->main_address : e->assignment.next,
+                    vti_net_status_text(status));
 }
 
 static vt_status send_message(vti_engagement *e, vti_net_peer peer, vti_message type,
