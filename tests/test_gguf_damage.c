@@ -44,6 +44,26 @@ static void every_truncation_says_what_is_missing(void **state)
     }
 }
 
+/* A string that ends within a character, as the last thing of the file: all 32 distances from the
+ * guard page, 0 among them. utf8proc is not instrumented, ASan would not see it read on. */
+static void a_cut_character_may_end_the_file(void **state)
+{
+    (void)state;
+    char text[40] = "";
+    for (int length = 0; length < 32; length++) {
+        strcpy(text + length, "\xf0\x9f\x98");
+        gguf_builder *builder = gguf_builder_new(3);
+        gguf_put_string(builder, "text", text);
+        size_t bytes;
+        unsigned char *data = gguf_builder_finish(builder, &bytes);
+        vt_error err;
+        exercise_before_guard_page(data, bytes, &err);
+        assert_int_equal(err.status, VT_OK);
+        free(data);
+        text[length] = 'a';
+    }
+}
+
 /* Counts outcomes, so that the sweeps below cannot all end at the same check. */
 typedef struct outcome_counts {
     unsigned opened, format, unsupported;
@@ -127,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_truncation_says_what_is_missing),
+        cmocka_unit_test(a_cut_character_may_end_the_file),
         cmocka_unit_test(every_byte_may_be_anything),
         cmocka_unit_test(every_eight_bytes_may_be_a_wild_number),
         cmocka_unit_test(random_damage_does_no_harm),

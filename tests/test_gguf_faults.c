@@ -168,6 +168,22 @@ static void bad_keys_are_refused(void **state)
                            "printable ASCII");
 }
 
+static void only_printable_ascii_makes_a_key(void **state)
+{
+    (void)state;
+    for (int byte = 0; byte < 256; byte++) {
+        const char key[3] = {'k', (char)byte, 'y'};
+        gguf_builder *builder = gguf_builder_new(3);
+        gguf_put_raw(builder, key, 3, VTI_GGUF_U8, "", 1);
+        size_t bytes;
+        unsigned char *data = gguf_builder_finish(builder, &bytes);
+        vt_error err;
+        vt_status expected = byte >= ' ' && byte <= '~' ? VT_OK : VT_ERR_FORMAT;
+        assert_int_equal(gguf_exercise_memory(data, bytes, &err), expected);
+        free(data);
+    }
+}
+
 static void key_length_has_a_limit(void **state)
 {
     (void)state;
@@ -506,6 +522,7 @@ int main(void)
         cmocka_unit_test(a_cut_header_is_said_to_be_one),
         cmocka_unit_test(counts_have_a_limit_in_large_files_too),
         cmocka_unit_test(bad_keys_are_refused),
+        cmocka_unit_test(only_printable_ascii_makes_a_key),
         cmocka_unit_test(key_length_has_a_limit),
         cmocka_unit_test(a_key_may_be_there_once),
         cmocka_unit_test(bad_types_are_refused),
