@@ -3,20 +3,25 @@
 
 #include <string.h>
 
+#include "block.h"
 #include "half.h"
 #include "scalar.h"
 
 /* --- F32, F16, BF16: [column][row of panel] --------------------------------------------------- */
 
-static void pack_elements(unsigned char *packed, const unsigned char *source, size_t source_stride,
-                          size_t element, size_t rows, size_t cols, size_t row_begin,
+static size_t packed_bytes_elements(size_t element, size_t rows, size_t cols)
+{
+    return vti_panel_count(rows) * VTI_PANEL_ROWS * cols * element;
+}
+
+static void pack_elements(size_t element, unsigned char *packed, const unsigned char *source,
+                          size_t source_stride, size_t rows, size_t cols, size_t row_begin,
                           size_t row_end)
 {
-    size_t row_bytes = cols * element;
     for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {
-        unsigned char *panel = packed + row * row_bytes;
+        unsigned char *panel = packed + row * cols * element;
         size_t filled = vti_panel_rows(row, rows);
-        if (filled < VTI_PANEL_ROWS) memset(panel, 0, VTI_PANEL_ROWS * row_bytes);
+        if (filled < VTI_PANEL_ROWS) memset(panel, 0, VTI_PANEL_ROWS * cols * element);
         for (size_t r = 0; r < filled; r++) {
             const unsigned char *from = source + (row + r) * source_stride;
             for (size_t c = 0; c < cols; c++)
@@ -25,35 +30,17 @@ static void pack_elements(unsigned char *packed, const unsigned char *source, si
     }
 }
 
-static size_t packed_bytes_f32(size_t rows, size_t cols)
+static void unpack_elements(size_t element, void (*convert)(float *, const void *, size_t),
+                            float *dst, const unsigned char *packed, size_t cols, size_t row)
 {
-    return vti_panel_count(rows) * VTI_PANEL_ROWS * cols * 4;
-}
-
-static size_t packed_offset_f32(size_t row, size_t cols) { return row * cols * 4; }
-
-static void pack_f32(void *packed, const void *source, size_t source_stride, size_t rows,
-                     size_t cols, size_t row_begin, size_t row_end)
-{
-    pack_elements(packed, source, source_stride, 4, rows, cols, row_begin, row_end);
+    const unsigned char *panel = packed + row / VTI_PANEL_ROWS * VTI_PANEL_ROWS * cols * element;
+    for (size_t c = 0; c < cols; c++)
+        convert(dst + c, panel + (c * VTI_PANEL_ROWS + row % VTI_PANEL_ROWS) * element, 1);
 }
 
 static void dequantize_f32(float *dst, const void *source, size_t count)
 {
     memcpy(dst, source, count * sizeof *dst);
-}
-
-static size_t packed_bytes_16bit(size_t rows, size_t cols)
-{
-    return vti_panel_count(rows) * VTI_PANEL_ROWS * cols * 2;
-}
-
-static size_t packed_offset_16bit(size_t row, size_t cols) { return row * cols * 2; }
-
-static void pack_16bit(void *packed, const void *source, size_t source_stride, size_t rows,
-                       size_t cols, size_t row_begin, size_t row_end)
-{
-    pack_elements(packed, source, source_stride, 2, rows, cols, row_begin, row_end);
 }
 
 static void dequantize_f16(float *dst, const void *source, size_t count)
@@ -68,82 +55,118 @@ static void dequantize_bf16(float *dst, const void *source, size_t count)
     for (size_t i = 0; i < count; i++) dst[i] = f32_from_bf16(load_u16(from + 2 * i));
 }
 
-/* --- Q8_0 ------------------------------------------------------------------------------------- */
+#define ELEMENT_TYPE(type, element)                                                                \
+    static size_t source_bytes_##type(size_t cols) { return cols * element; }                      \
+    static size_t packed_bytes_##type(size_t rows, size_t cols)                                    \
+    {                                                                                              \
+        return packed_bytes_elements(element, rows, cols);                                         \
+    }                                                                                              \
+    static size_t packed_offset_##type(size_t row, size_t cols) { return row * cols * element; }   \
+    static void pack_##type(void *packed, const void *source, size_t source_stride, size_t rows,   \
+                            size_t cols, size_t row_begin, size_t row_end)                         \
+    {                                                                                              \
+        pack_elements(element, packed, source, source_stride, rows, cols, row_begin, row_end);     \
+    }                                                                                              \
+    static void unpack_##type(float *dst, const void *packed, size_t cols, size_t row)             \
+    {                                                                                              \
+        unpack_elements(element, dequantize_##type, dst, packed, cols, row);                       \
+    }
 
-/* File: per 32 columns an F16 scale, 32 × I8. Panel: per 32 columns 16 F16 scales, then
- * [8 groups of 4 columns][16 rows][4] × I8. */
-enum { Q8_0_BYTES = 34 };
+ELEMENT_TYPE(f32, 4)
+ELEMENT_TYPE(f16, 2)
+ELEMENT_TYPE(bf16, 2)
 
-static size_t packed_offset_q8_0(size_t row, size_t cols)
+/* --- quantised types -------------------------------------------------------------------------- */
+
+static size_t block_columns(const vti_block_type *type, size_t c, size_t cols)
 {
-    return row * (cols / VTI_Q8_BLOCK) * Q8_0_BYTES;
+    return cols - c < type->columns ? cols - c : type->columns;
 }
 
-static size_t packed_bytes_q8_0(size_t rows, size_t cols)
+static void pack_blocks(const vti_block_type *type, unsigned char *packed,
+                        const unsigned char *source, size_t source_stride, size_t rows,
+                        size_t cols, size_t row_begin, size_t row_end)
 {
-    return packed_offset_q8_0(vti_panel_count(rows) * VTI_PANEL_ROWS, cols);
-}
-
-static void pack_q8_0(void *packed, const void *source, size_t source_stride, size_t rows,
-                      size_t cols, size_t row_begin, size_t row_end)
-{
-    size_t blocks = cols / VTI_Q8_BLOCK, row_bytes = blocks * Q8_0_BYTES;
+    size_t panel_bytes = type->panel_bytes(cols);
     for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {
-        unsigned char *panel = (unsigned char *)packed + row * row_bytes;
-        size_t filled = vti_panel_rows(row, rows);
-        if (filled < VTI_PANEL_ROWS) memset(panel, 0, VTI_PANEL_ROWS * row_bytes);
-        for (size_t r = 0; r < filled; r++) {
-            const unsigned char *from = (const unsigned char *)source + (row + r) * source_stride;
-            for (size_t b = 0; b < blocks; b++, from += Q8_0_BYTES) {
-                unsigned char *block = panel + b * Q8_0_BYTES * VTI_PANEL_ROWS;
-                memcpy(block + 2 * r, from, 2);
-                for (size_t group = 0; group < 8; group++)
-                    memcpy(block + 32 + (group * VTI_PANEL_ROWS + r) * 4, from + 2 + 4 * group, 4);
-            }
+        unsigned char *panel = packed + row / VTI_PANEL_ROWS * panel_bytes;
+        memset(panel, 0, panel_bytes);
+        for (size_t r = 0; r < vti_panel_rows(row, rows); r++) {
+            const unsigned char *from = source + (row + r) * source_stride;
+            for (size_t c = 0; c < cols; c += type->columns)
+                type->place(panel + type->panel_bytes(c), r, from + type->source_bytes(c),
+                            block_columns(type, c, cols));
         }
     }
 }
 
-static void dequantize_q8_0(float *dst, const void *source, size_t count)
+static void unpack_blocks(const vti_block_type *type, float *dst, const unsigned char *packed,
+                          size_t cols, size_t row)
 {
-    const unsigned char *block = source;
-    for (size_t i = 0; i < count; i += VTI_Q8_BLOCK, block += Q8_0_BYTES) {
-        float scale = f32_from_f16(load_u16(block));
-        for (size_t j = 0; j < VTI_Q8_BLOCK; j++) dst[i + j] = scale * (int8_t)block[2 + j];
-    }
+    const unsigned char *panel = packed + row / VTI_PANEL_ROWS * type->panel_bytes(cols);
+    for (size_t c = 0; c < cols; c += type->columns)
+        type->take(dst + c, panel + type->panel_bytes(c), row % VTI_PANEL_ROWS,
+                   block_columns(type, c, cols));
 }
+
+static void dequantize_blocks(const vti_block_type *type, float *dst, const unsigned char *source,
+                              size_t count)
+{
+    for (size_t c = 0; c < count; c += type->columns)
+        type->dequantize(dst + c, source + type->source_bytes(c), block_columns(type, c, count));
+}
+
+#define BLOCK_TYPE(type)                                                                           \
+    static size_t source_bytes_##type(size_t cols) { return vti_block_##type.source_bytes(cols); } \
+    static size_t packed_bytes_##type(size_t rows, size_t cols)                                    \
+    {                                                                                              \
+        return vti_panel_count(rows) * vti_panel_bytes_##type(cols);                               \
+    }                                                                                              \
+    static size_t packed_offset_##type(size_t row, size_t cols)                                    \
+    {                                                                                              \
+        return row / VTI_PANEL_ROWS * vti_panel_bytes_##type(cols);                                \
+    }                                                                                              \
+    static void pack_##type(void *packed, const void *source, size_t source_stride, size_t rows,   \
+                            size_t cols, size_t row_begin, size_t row_end)                         \
+    {                                                                                              \
+        pack_blocks(&vti_block_##type, packed, source, source_stride, rows, cols, row_begin,       \
+                    row_end);                                                                      \
+    }                                                                                              \
+    static void unpack_##type(float *dst, const void *packed, size_t cols, size_t row)             \
+    {                                                                                              \
+        unpack_blocks(&vti_block_##type, dst, packed, cols, row);                                  \
+    }                                                                                              \
+    static void dequantize_##type(float *dst, const void *source, size_t count)                    \
+    {                                                                                              \
+        dequantize_blocks(&vti_block_##type, dst, source, count);                                  \
+    }
+
+BLOCK_TYPE(q8_0)
+BLOCK_TYPE(q4_0)
+BLOCK_TYPE(q4_k)
+BLOCK_TYPE(q5_k)
+BLOCK_TYPE(q6_k)
 
 /* --- table ------------------------------------------------------------------------------------ */
 
+#define TABLE_ENTRY(type, act_type, block_columns, step)                                           \
+    (vti_matmul_kernel)                                                                            \
+    {                                                                                              \
+        .act = act_type, .row_step = VTI_PANEL_ROWS, .block = block_columns, .column_step = step,  \
+        .source_bytes = source_bytes_##type, .packed_bytes = packed_bytes_##type,                  \
+        .packed_offset = packed_offset_##type, .pack = pack_##type, .unpack = unpack_##type,       \
+        .dequantize = dequantize_##type                                                            \
+    }
+
 void vti_kernels_init_layout(vti_kernels *kernels)
 {
-    kernels->matmul[VTI_F32] = (vti_matmul_kernel){
-        .act = VTI_ACT_F32,
-        .row_step = VTI_PANEL_ROWS,
-        .block = 1,
-        .packed_bytes = packed_bytes_f32,
-        .packed_offset = packed_offset_f32,
-        .pack = pack_f32,
-        .dequantize = dequantize_f32,
-    };
-    kernels->matmul[VTI_F16] = (vti_matmul_kernel){
-        .act = VTI_ACT_F32,
-        .row_step = VTI_PANEL_ROWS,
-        .block = 1,
-        .packed_bytes = packed_bytes_16bit,
-        .packed_offset = packed_offset_16bit,
-        .pack = pack_16bit,
-        .dequantize = dequantize_f16,
-    };
-    kernels->matmul[VTI_BF16] = kernels->matmul[VTI_F16];
-    kernels->matmul[VTI_BF16].dequantize = dequantize_bf16;
-    kernels->matmul[VTI_Q8_0] = (vti_matmul_kernel){
-        .act = VTI_ACT_Q8,
-        .row_step = VTI_PANEL_ROWS,
-        .block = VTI_Q8_BLOCK,
-        .packed_bytes = packed_bytes_q8_0,
-        .packed_offset = packed_offset_q8_0,
-        .pack = pack_q8_0,
-        .dequantize = dequantize_q8_0,
-    };
+    vti_matmul_kernel *matmul = kernels->matmul;
+    matmul[VTI_F32] = TABLE_ENTRY(f32, VTI_ACT_F32, 1, 1);
+    matmul[VTI_F16] = TABLE_ENTRY(f16, VTI_ACT_F32, 1, 1);
+    matmul[VTI_BF16] = TABLE_ENTRY(bf16, VTI_ACT_F32, 1, 1);
+    matmul[VTI_Q8_0] = TABLE_ENTRY(q8_0, VTI_ACT_Q8, VTI_Q8_BLOCK, VTI_Q8_BLOCK);
+    matmul[VTI_Q4_0] = TABLE_ENTRY(q4_0, VTI_ACT_Q8, VTI_Q8_BLOCK, VTI_Q8_BLOCK);
+    matmul[VTI_Q4_K] = TABLE_ENTRY(q4_k, VTI_ACT_Q8K, VTI_K_BLOCK, VTI_Q8_BLOCK);
+    matmul[VTI_Q5_K] = TABLE_ENTRY(q5_k, VTI_ACT_Q8K, VTI_K_BLOCK, VTI_Q8_BLOCK);
+    matmul[VTI_Q6_K] = TABLE_ENTRY(q6_k, VTI_ACT_Q8K, VTI_K_BLOCK, VTI_Q8_BLOCK);
 }

@@ -4,12 +4,21 @@
 
 #include "kernels.h"
 
-/* Everything about weights that is the same on every processor: sizes, packing, names. */
+/* Everything about weights that is the same on every processor: sizes, packing. */
 void vti_kernels_init_layout(vti_kernels *kernels);
 
+void vti_kernels_init_scalar_act(vti_kernels *kernels);
 void vti_kernels_init_scalar_float(vti_kernels *kernels);
 void vti_kernels_init_scalar_quant(vti_kernels *kernels);
 void vti_kernels_init_scalar_vector(vti_kernels *kernels);
 void vti_kernels_init_scalar_attention(vti_kernels *kernels);
+
+static inline void vti_matmul_set(vti_kernels *kernels, vti_weight_type type,
+                                  vti_matmul_fn *matmul, const char *name)
+{
+    kernels->matmul[type].matmul = matmul;
+    kernels->matmul[type].name = name;
+    kernels->matmul[type].batch_invariant = true;
+}
 
 #endif

@@ -73,50 +73,41 @@ static inline void dot_group(float sums[][VTI_PANEL_ROWS], const unsigned char *
 
 static inline void matmul(float *y, size_t y_stride, const unsigned char *w, size_t element,
                           load_fn *load, const float *x, size_t cols, size_t row_begin,
-                          size_t row_end, size_t tokens)
+                          size_t row_end, size_t tokens, bool accumulate)
 {
     for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {
         const unsigned char *panel = w + row * cols * element;
-        size_t filled = vti_panel_rows(row, row_end);
+        size_t row_bytes = vti_panel_rows(row, row_end) * sizeof(float);
         for (size_t first = 0; first < tokens; first += VTI_TOKEN_GROUP) {
             float sums[VTI_TOKEN_GROUP][VTI_PANEL_ROWS] = {{0}};
-            const float *group = x + first * cols;
             size_t m = vti_group_tokens(first, tokens);
-            dot_group(sums, panel, element, load, group, cols, m);
-            for (size_t t = 0; t < m; t++)
-                memcpy(y + (first + t) * y_stride + row, sums[t], filled * sizeof(float));
+            float *out = y + first * y_stride + row;
+            for (size_t t = 0; accumulate && t < m; t++)
+                memcpy(sums[t], out + t * y_stride, row_bytes);
+            dot_group(sums, panel, element, load, x + first * cols, cols, m);
+            for (size_t t = 0; t < m; t++) memcpy(out + t * y_stride, sums[t], row_bytes);
         }
     }
 }
 
-static void matmul_f32(float *y, size_t y_stride, const void *w, const void *x, size_t rows,
-                       size_t cols, size_t row_begin, size_t row_end, size_t tokens)
-{
-    (void)rows;
-    matmul(y, y_stride, w, 4, load_f32, x, cols, row_begin, row_end, tokens);
-}
+#define MATMUL(type, element)                                                                      \
+    static void matmul_##type(float *y, size_t y_stride, const void *w, const void *x,             \
+                              size_t rows, size_t cols, size_t row_begin, size_t row_end,          \
+                              size_t tokens, bool accumulate)                                      \
+    {                                                                                              \
+        (void)rows;                                                                                \
+        matmul(y, y_stride, w, element, load_##type, x, cols, row_begin, row_end, tokens,          \
+               accumulate);                                                                        \
+    }
 
-static void matmul_f16(float *y, size_t y_stride, const void *w, const void *x, size_t rows,
-                       size_t cols, size_t row_begin, size_t row_end, size_t tokens)
-{
-    (void)rows;
-    matmul(y, y_stride, w, 2, load_f16, x, cols, row_begin, row_end, tokens);
-}
-
-static void matmul_bf16(float *y, size_t y_stride, const void *w, const void *x, size_t rows,
-                        size_t cols, size_t row_begin, size_t row_end, size_t tokens)
-{
-    (void)rows;
-    matmul(y, y_stride, w, 2, load_bf16, x, cols, row_begin, row_end, tokens);
-}
+MATMUL(f32, 4)
+MATMUL(f16, 2)
+MATMUL(bf16, 2)
 
 void vti_kernels_init_scalar_float(vti_kernels *kernels)
 {
     kernels->act[VTI_ACT_F32] = (vti_act_kernel){act_bytes_f32, act_pack_f32};
-    kernels->matmul[VTI_F32].matmul = matmul_f32;
-    kernels->matmul[VTI_F32].name = "matmul_f32_f32_16x4_scalar";
-    kernels->matmul[VTI_F16].matmul = matmul_f16;
-    kernels->matmul[VTI_F16].name = "matmul_f16_f32_16x4_scalar";
-    kernels->matmul[VTI_BF16].matmul = matmul_bf16;
-    kernels->matmul[VTI_BF16].name = "matmul_bf16_f32_16x4_scalar";
+    vti_matmul_set(kernels, VTI_F32, matmul_f32, "matmul_f32_f32_16x4_scalar");
+    vti_matmul_set(kernels, VTI_F16, matmul_f16, "matmul_f16_f32_16x4_scalar");
+    vti_matmul_set(kernels, VTI_BF16, matmul_bf16, "matmul_bf16_f32_16x4_scalar");
 }

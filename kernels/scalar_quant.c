@@ -1,109 +1,260 @@
-/* INT8 activations with a scale per 32 columns × quantised weights. */
+/* INT8 activations × quantised weights. */
 #include <string.h>
 
 #include "half.h"
 #include "layout.h"
 #include "scalar.h"
 
-static size_t act_bytes_q8(size_t tokens, size_t cols)
+/* Sums of a group's tokens for the rows of a panel. */
+typedef float group_sums[VTI_TOKEN_GROUP][VTI_PANEL_ROWS];
+/* Adds the whole panel × m tokens to `sums`. */
+typedef void dot_panel_fn(group_sums sums, const unsigned char *panel, const unsigned char *x,
+                          size_t cols, size_t m);
+
+static void load_scales(float *dst, const unsigned char *halves)
 {
-    return tokens * (cols / VTI_Q8_BLOCK) * VTI_Q8_BLOCK_BYTES;
+    for (size_t r = 0; r < VTI_PANEL_ROWS; r++) dst[r] = f32_from_f16(load_u16(halves + 2 * r));
 }
 
-/* Largest |x| as float bits: among non-negative floats the order of bits is the order of values,
- * with infinity and NaN on top, so either makes the block's scale non-finite. */
-static float largest_magnitude(const float *x, size_t n)
+static float load_float(const unsigned char *at, size_t index)
 {
-    uint32_t largest = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits = bits_of_float(x[i]) & 0x7fffffff;
-        largest = bits > largest ? bits : largest;
-    }
-    return float_from_bits(largest);
+    float value;
+    memcpy(&value, at + 4 * index, sizeof value);
+    return value;
 }
 
-/* Nearest integer, ties to even, of |v| < 2^22; anything else gives some integer. */
-static int32_t nearest(float v) { return (int32_t)(bits_of_float(v + 12582912.0f) - 0x4b400000u); }
-
-/* One token's part of a block, interleaved with the m tokens of its group. */
-static void quantize_block(unsigned char *block, const float *x, size_t t, size_t m)
+static int32_t load_i16(const unsigned char *at, size_t index)
 {
-    float largest = largest_magnitude(x, VTI_Q8_BLOCK);
-    float scale = largest / 127.0f;
-    /* Below this 127 / largest might overflow; such a block is zero beside any other value. */
-    float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
-    int32_t sum = 0;
-    for (size_t i = 0; i < VTI_Q8_BLOCK; i++) {
-        int8_t q = (int8_t)nearest(x[i] * inverse);
-        sum += q;
-        block[8 * m + (i / 8 * m + t) * 8 + i % 8] = (unsigned char)q;
-    }
-    memcpy(block + 4 * t, &scale, 4);
-    memcpy(block + 4 * (m + t), &sum, 4);
+    return (int16_t)load_u16(at + 2 * index);
 }
 
-static void act_pack_q8(void *dst, const float *x, size_t x_stride, size_t tokens, size_t cols)
+/* dot[r] += integers of `groups` groups of 4 columns. `w` is [groups][16 rows][4], `q` is
+ * [groups / 2][m][8] from this token on. */
+static void dot_tile(int32_t *dot, const int8_t *w, const unsigned char *q, size_t groups, size_t m)
 {
-    unsigned char *block = dst;
-    for (size_t first = 0; first < tokens; first += VTI_TOKEN_GROUP) {
-        size_t m = vti_group_tokens(first, tokens);
-        for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK, block += m * VTI_Q8_BLOCK_BYTES)
-            for (size_t t = 0; t < m; t++)
-                quantize_block(block, x + (first + t) * x_stride + c, t, m);
-    }
-}
-
-/* Adds one block of one token to sums[r]. `w` is [8][16 rows][4], `q` [4][m][8] from this token
- * on. */
-static void dot_block_q8_0(float *sums, const unsigned char *w, const float *scales,
-                           const unsigned char *q, size_t m, float x_scale)
-{
-    int32_t dot[VTI_PANEL_ROWS] = {0};
-    for (size_t group = 0; group < 8; group++) {
+    for (size_t group = 0; group < groups; group++) {
         const unsigned char *at = q + group / 2 * m * 8 + group % 2 * 4;
         for (size_t r = 0; r < VTI_PANEL_ROWS; r++)
             for (size_t i = 0; i < 4; i++)
-                dot[r] += (int8_t)w[(group * VTI_PANEL_ROWS + r) * 4 + i] * (int8_t)at[i];
-    }
-    for (size_t r = 0; r < VTI_PANEL_ROWS; r++) sums[r] += (float)dot[r] * (scales[r] * x_scale);
-}
-
-static void dot_group_q8_0(float sums[][VTI_PANEL_ROWS], const unsigned char *panel,
-                           const unsigned char *x, size_t cols, size_t m)
-{
-    for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
-        float scales[VTI_PANEL_ROWS], x_scale[VTI_TOKEN_GROUP];
-        memcpy(x_scale, x, m * sizeof *x_scale);
-        for (size_t r = 0; r < VTI_PANEL_ROWS; r++)
-            scales[r] = f32_from_f16(load_u16(panel + 2 * r));
-        for (size_t t = 0; t < m; t++)
-            dot_block_q8_0(sums[t], panel + 32, scales, x + 8 * m + 8 * t, m, x_scale[t]);
-        panel += 34 * VTI_PANEL_ROWS;
-        x += m * VTI_Q8_BLOCK_BYTES;
+                dot[r] += w[(group * VTI_PANEL_ROWS + r) * 4 + i] * (int8_t)at[i];
     }
 }
 
-static void matmul_q8_0(float *y, size_t y_stride, const void *w, const void *x, size_t rows,
-                        size_t cols, size_t row_begin, size_t row_end, size_t tokens)
+/* Nibble tile → INT8 tile, as unsigned nibbles; `flip` is what the upper halves are xored with. */
+static void spread_nibbles(int8_t *w, const unsigned char *tile, size_t groups, unsigned flip)
 {
-    (void)rows;
-    size_t row_bytes = cols / VTI_Q8_BLOCK * 34;
-    for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {
-        size_t filled = vti_panel_rows(row, row_end);
-        for (size_t first = 0; first < tokens; first += VTI_TOKEN_GROUP) {
-            float sums[VTI_TOKEN_GROUP][VTI_PANEL_ROWS] = {{0}};
-            size_t m = vti_group_tokens(first, tokens);
-            dot_group_q8_0(sums, (const unsigned char *)w + row * row_bytes,
-                           (const unsigned char *)x + act_bytes_q8(first, cols), cols, m);
-            for (size_t t = 0; t < m; t++)
-                memcpy(y + (first + t) * y_stride + row, sums[t], filled * sizeof(float));
+    for (size_t group = 0; group < groups; group++) {
+        for (size_t i = 0; i < 32; i++) {
+            unsigned byte = tile[group * 32 + i];
+            w[group * 64 + i] = (int8_t)(byte & 15);
+            w[group * 64 + 32 + i] = (int8_t)(byte >> 4 ^ flip);
         }
     }
 }
 
+/* --- one scale per 32 columns: Q8_0, Q4_0 ----------------------------------------------------- */
+
+/* w: the block's INT8 tile. */
+static void add_block(group_sums sums, const int8_t *w, const unsigned char *scales,
+                      const unsigned char *x, size_t m)
+{
+    float d[VTI_PANEL_ROWS];
+    load_scales(d, scales);
+    for (size_t t = 0; t < m; t++) {
+        int32_t dot[VTI_PANEL_ROWS] = {0};
+        dot_tile(dot, w, x + 8 * m + 8 * t, 8, m);
+        for (size_t r = 0; r < VTI_PANEL_ROWS; r++)
+            sums[t][r] += (float)dot[r] * (d[r] * load_float(x, t));
+    }
+}
+
+static void dot_panel_q8_0(group_sums sums, const unsigned char *panel, const unsigned char *x,
+                           size_t cols, size_t m)
+{
+    for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
+        int8_t w[VTI_TILE_BYTES];
+        memcpy(w, panel + VTI_SCALES_BYTES, sizeof w);
+        add_block(sums, w, panel, x, m);
+        panel += VTI_Q8_0_BYTES;
+        x += m * VTI_ACT_Q8_BYTES;
+    }
+}
+
+static void dot_panel_q4_0(group_sums sums, const unsigned char *panel, const unsigned char *x,
+                           size_t cols, size_t m)
+{
+    for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
+        int8_t w[VTI_TILE_BYTES];
+        spread_nibbles(w, panel + VTI_SCALES_BYTES, 8, 8);
+        for (size_t i = 0; i < VTI_TILE_BYTES; i++) w[i] = (int8_t)(w[i] - 8);
+        add_block(sums, w, panel, x, m);
+        panel += VTI_Q4_0_BYTES;
+        x += m * VTI_ACT_Q8_BYTES;
+    }
+}
+
+/* --- K types ---------------------------------------------------------------------------------- */
+
+/* Integers of one block: Σ scale × dot and, for Q4_K and Q5_K, Σ min × sum of activations. */
+typedef struct block_sums {
+    int32_t dots[VTI_TOKEN_GROUP][VTI_PANEL_ROWS];
+    int32_t mins[VTI_TOKEN_GROUP][VTI_PANEL_ROWS];
+} block_sums;
+
+static void take_scales(int32_t *scale, int32_t *min, const unsigned char *block, size_t sub)
+{
+    const unsigned char *low = block + VTI_Q45_K_SCALES + sub * 16;
+    const unsigned char *high = block + VTI_Q45_K_SCALES + 128 + sub % 4 * 16;
+    for (size_t r = 0; r < VTI_PANEL_ROWS; r++) {
+        unsigned top = high[r] >> (sub < 4 ? 0 : 4);
+        scale[r] = (int32_t)((low[r] & 15u) | (top & 3) << 4);
+        min[r] = (int32_t)((unsigned)low[r] >> 4 | (top >> 2 & 3) << 4);
+    }
+}
+
+/* Adds one sub-block of 32 columns whose weights are in w; `q` and `sums` as in VTI_ACT_Q8K. */
+static void add_sub_block(block_sums *total, const unsigned char *block, size_t sub,
+                          const int8_t *w, const unsigned char *sums, const unsigned char *q,
+                          size_t m)
+{
+    int32_t scale[VTI_PANEL_ROWS], min[VTI_PANEL_ROWS];
+    take_scales(scale, min, block, sub);
+    for (size_t t = 0; t < m; t++) {
+        int32_t dot[VTI_PANEL_ROWS] = {0};
+        dot_tile(dot, w, q + 8 * t, 8, m);
+        for (size_t r = 0; r < VTI_PANEL_ROWS; r++) {
+            total->dots[t][r] += scale[r] * dot[r];
+            total->mins[t][r] += min[r] * load_i16(sums, t * 8 + sub);
+        }
+    }
+}
+
+static void finish_block(group_sums sums, const block_sums *total, const unsigned char *block,
+                         const unsigned char *x, size_t m, bool mins)
+{
+    float d[VTI_PANEL_ROWS], dmin[VTI_PANEL_ROWS];
+    load_scales(d, block);
+    if (mins) load_scales(dmin, block + VTI_Q45_K_MINS);
+    for (size_t t = 0; t < m; t++) {
+        float scale = load_float(x, t);
+        for (size_t r = 0; r < VTI_PANEL_ROWS; r++) {
+            sums[t][r] += (float)total->dots[t][r] * (d[r] * scale);
+            if (mins) sums[t][r] -= (float)total->mins[t][r] * (dmin[r] * scale);
+        }
+    }
+}
+
+static void dot_panel_q4_k(group_sums sums, const unsigned char *panel, const unsigned char *x,
+                           size_t cols, size_t m)
+{
+    for (size_t c = 0; c < cols; c += VTI_K_BLOCK) {
+        size_t n = vti_k_columns(c, cols);
+        const unsigned char *sub_block = panel + VTI_Q45_K_HEAD, *q = x + m * VTI_ACT_Q8K_HEAD;
+        block_sums total = {{{0}}, {{0}}};
+        for (size_t sub = 0; sub < n / 32; sub++, sub_block += VTI_Q4_K_SUB, q += 32 * m) {
+            int8_t w[VTI_TILE_BYTES];
+            spread_nibbles(w, sub_block, 8, 8);
+            add_sub_block(&total, panel, sub, w, x + m * VTI_ACT_Q8K_SUMS, q, m);
+        }
+        finish_block(sums, &total, panel, x, m, true);
+        panel = sub_block;
+        x = q;
+    }
+}
+
+static void dot_panel_q5_k(group_sums sums, const unsigned char *panel, const unsigned char *x,
+                           size_t cols, size_t m)
+{
+    for (size_t c = 0; c < cols; c += VTI_K_BLOCK) {
+        size_t n = vti_k_columns(c, cols);
+        const unsigned char *sub_block = panel + VTI_Q45_K_HEAD, *q = x + m * VTI_ACT_Q8K_HEAD;
+        block_sums total = {{{0}}, {{0}}};
+        for (size_t sub = 0; sub < n / 32; sub++, sub_block += VTI_Q5_K_SUB, q += 32 * m) {
+            int8_t w[VTI_TILE_BYTES];
+            spread_nibbles(w, sub_block + 64, 8, 0);
+            for (size_t i = 0; i < VTI_TILE_BYTES; i++)
+                w[i] = (int8_t)(w[i] | (sub_block[i % 64] >> i / 64 & 1) << 4);
+            add_sub_block(&total, panel, sub, w, x + m * VTI_ACT_Q8K_SUMS, q, m);
+        }
+        finish_block(sums, &total, panel, x, m, true);
+        panel = sub_block;
+        x = q;
+    }
+}
+
+/* One sub-block of 16 columns. */
+static void add_sub_block_q6_k(block_sums *total, const unsigned char *sub_block,
+                               const unsigned char *scales, const unsigned char *q, size_t m)
+{
+    int8_t w[VTI_TILE_BYTES / 2];
+    spread_nibbles(w, sub_block + 64, 4, 0);
+    for (size_t i = 0; i < sizeof w; i++)
+        w[i] = (int8_t)((w[i] | (sub_block[i % 64] >> i / 64 * 2 & 3) << 4) - 32);
+    for (size_t t = 0; t < m; t++) {
+        int32_t dot[VTI_PANEL_ROWS] = {0};
+        dot_tile(dot, w, q + 8 * t, 4, m);
+        for (size_t r = 0; r < VTI_PANEL_ROWS; r++)
+            total->dots[t][r] += (int8_t)scales[r] * dot[r];
+    }
+}
+
+static void dot_panel_q6_k(group_sums sums, const unsigned char *panel, const unsigned char *x,
+                           size_t cols, size_t m)
+{
+    for (size_t c = 0; c < cols; c += VTI_K_BLOCK) {
+        size_t n = vti_k_columns(c, cols);
+        const unsigned char *sub_block = panel + VTI_Q6_K_HEAD, *q = x + m * VTI_ACT_Q8K_HEAD;
+        block_sums total = {{{0}}, {{0}}};
+        for (size_t sub = 0; sub < n / 16; sub++, sub_block += VTI_Q6_K_SUB, q += 16 * m)
+            add_sub_block_q6_k(&total, sub_block, panel + VTI_Q6_K_SCALES + sub * 16, q, m);
+        finish_block(sums, &total, panel, x, m, false);
+        panel = sub_block;
+        x = q;
+    }
+}
+
+/* --- all -------------------------------------------------------------------------------------- */
+
+static void matmul(float *y, size_t y_stride, const unsigned char *w, size_t panel_bytes,
+                   const unsigned char *x, size_t token_bytes, size_t cols, size_t row_begin,
+                   size_t row_end, size_t tokens, bool accumulate, dot_panel_fn *dot_panel)
+{
+    for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {
+        const unsigned char *panel = w + row / VTI_PANEL_ROWS * panel_bytes;
+        size_t row_bytes = vti_panel_rows(row, row_end) * sizeof(float);
+        for (size_t first = 0; first < tokens; first += VTI_TOKEN_GROUP) {
+            group_sums sums = {{0}};
+            size_t m = vti_group_tokens(first, tokens);
+            float *out = y + first * y_stride + row;
+            for (size_t t = 0; accumulate && t < m; t++)
+                memcpy(sums[t], out + t * y_stride, row_bytes);
+            dot_panel(sums, panel, x + first * token_bytes, cols, m);
+            for (size_t t = 0; t < m; t++) memcpy(out + t * y_stride, sums[t], row_bytes);
+        }
+    }
+}
+
+#define MATMUL(type, act)                                                                          \
+    static void matmul_##type(float *y, size_t y_stride, const void *w, const void *x,             \
+                              size_t rows, size_t cols, size_t row_begin, size_t row_end,          \
+                              size_t tokens, bool accumulate)                                      \
+    {                                                                                              \
+        (void)rows;                                                                                \
+        matmul(y, y_stride, w, vti_panel_bytes_##type(cols), x, vti_act_##act##_bytes(cols), cols, \
+               row_begin, row_end, tokens, accumulate, dot_panel_##type);                          \
+    }
+
+MATMUL(q8_0, q8)
+MATMUL(q4_0, q8)
+MATMUL(q4_k, q8k)
+MATMUL(q5_k, q8k)
+MATMUL(q6_k, q8k)
+
 void vti_kernels_init_scalar_quant(vti_kernels *kernels)
 {
-    kernels->act[VTI_ACT_Q8] = (vti_act_kernel){act_bytes_q8, act_pack_q8};
-    kernels->matmul[VTI_Q8_0].matmul = matmul_q8_0;
-    kernels->matmul[VTI_Q8_0].name = "matmul_q8_0_q8_16x4_scalar";
+    vti_matmul_set(kernels, VTI_Q8_0, matmul_q8_0, "matmul_q8_0_q8_16x4_scalar");
+    vti_matmul_set(kernels, VTI_Q4_0, matmul_q4_0, "matmul_q4_0_q8_16x4_scalar");
+    vti_matmul_set(kernels, VTI_Q4_K, matmul_q4_k, "matmul_q4_k_q8k_16x4_scalar");
+    vti_matmul_set(kernels, VTI_Q5_K, matmul_q5_k, "matmul_q5_k_q8k_16x4_scalar");
+    vti_matmul_set(kernels, VTI_Q6_K, matmul_q6_k, "matmul_q6_k_q8k_16x4_scalar");
 }

@@ -62,6 +62,19 @@ static void add(float *y, const float *x, size_t n)
     for (size_t i = 0; i < n; i++) y[i] += x[i];
 }
 
+static void add_scaled(float *y, const float *x, float factor, size_t n)
+{
+    for (size_t i = 0; i < n; i++) y[i] += x[i] * factor;
+}
+
+static void softmax(float *x, size_t n)
+{
+    float largest = x[0], total = 0;
+    for (size_t i = 1; i < n; i++) largest = x[i] > largest ? x[i] : largest;
+    for (size_t i = 0; i < n; i++) total += x[i] = expf(x[i] - largest);
+    for (size_t i = 0; i < n; i++) x[i] /= total;
+}
+
 static void convert_f16_from_f32(uint16_t *dst, const float *src, size_t n)
 {
     for (size_t i = 0; i < n; i++) dst[i] = f16_from_f32(src[i]);
@@ -95,6 +108,8 @@ void vti_kernels_init_scalar_vector(vti_kernels *kernels)
     kernels->silu_gate = silu_gate;
     kernels->gelu_gate = gelu_gate;
     kernels->add = add;
+    kernels->add_scaled = add_scaled;
+    kernels->softmax = softmax;
     kernels->f16_from_f32 = convert_f16_from_f32;
     kernels->f32_from_f16 = convert_f32_from_f16;
     kernels->argmax = argmax;

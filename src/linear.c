@@ -18,7 +18,7 @@ static void multiply_panels(void *context, size_t begin, size_t end)
     const linear_job *j = context;
     size_t rows = j->w->rows, first = begin * j->kernel->row_step, last = end * j->kernel->row_step;
     j->kernel->matmul(j->y, rows, j->w->data, j->act, rows, j->w->cols, first,
-                      last < rows ? last : rows, j->tokens);
+                      last < rows ? last : rows, j->tokens, false);
 }
 
 void vti_linear(const vti_kernels *kernels, vti_pool *pool, float *y, const vti_tensor *w,

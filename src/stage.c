@@ -202,35 +202,52 @@ static void store_kv(vti_stage *s, uint32_t layer, uint32_t position, uint32_t t
                            s->v + t * width);
 }
 
+/* Query tokens of one unit of work: they share what is done once per row of keys and values. */
+enum { ATTENTION_TOKENS = 16 };
+
 typedef struct attention_job {
     vti_stage *s;
     uint32_t layer, position, tokens;
 } attention_job;
 
-/* Unit: one KV head and one token. Causal: the token at position p sees positions 0 … p. */
+/* Unit: one KV head and up to ATTENTION_TOKENS tokens. Causal: the token at position p sees
+ * positions 0 … p. */
 static void attend_units(void *context, size_t begin, size_t end)
 {
     const attention_job *j = context;
     vti_stage *s = j->s;
     const vti_hparams *p = s->p.hparams;
-    vti_attention_fn *attention = s->p.kv_type == VT_KV_F32 ? s->p.kernels->attention_f32
-                                                            : s->p.kernels->attention_f16;
-    uint32_t group = p->heads / p->kv_heads;
-    float scale = 1.0f / sqrtf((float)p->head_dim);
+    vti_kv_form form = s->p.kv_type == VT_KV_F32 ? VTI_KV_F32 : VTI_KV_F16;
+    size_t width = (size_t)p->heads * p->head_dim, group = p->heads / p->kv_heads;
     for (size_t unit = begin; unit < end; unit++) {
-        uint32_t kv_head = (uint32_t)(unit / j->tokens), t = (uint32_t)(unit % j->tokens);
-        size_t at = ((size_t)t * p->heads + (size_t)kv_head * group) * p->head_dim;
-        attention(s->mix + at, s->q + at, group, p->head_dim,
-                  vti_kv_cache_keys(&s->cache, j->layer, kv_head),
-                  vti_kv_cache_values(&s->cache, j->layer, kv_head), j->position + t + 1, scale);
+        uint32_t kv_head = (uint32_t)(unit % p->kv_heads);
+        uint32_t first = (uint32_t)(unit / p->kv_heads) * ATTENTION_TOKENS;
+        uint32_t left = j->tokens - first;
+        size_t at = first * width + kv_head * group * p->head_dim;
+        vti_attention_args args = {
+            .out = s->mix + at,
+            .out_stride = width,
+            .q = s->q + at,
+            .q_stride = width,
+            .tokens = left < ATTENTION_TOKENS ? left : ATTENTION_TOKENS,
+            .heads = group,
+            .head_dim = p->head_dim,
+            .k = vti_kv_cache_keys(&s->cache, j->layer, kv_head),
+            .v = vti_kv_cache_values(&s->cache, j->layer, kv_head),
+            .position = j->position + first,
+            .kv_end = j->position + j->tokens,
+            .scale = 1.0f / sqrtf((float)p->head_dim),
+        };
+        s->p.kernels->kv[form].attention(&args);
     }
 }
 
 static void attend(vti_stage *s, uint32_t layer, uint32_t position, uint32_t tokens)
 {
     attention_job job = {s, layer, position, tokens};
+    size_t blocks = (tokens + ATTENTION_TOKENS - 1) / ATTENTION_TOKENS;
     size_t unit_bytes = 2 * (size_t)(position + tokens) * s->cache.row_bytes;
-    vti_pool_run(s->p.pool, (size_t)s->p.hparams->kv_heads * tokens,
+    vti_pool_run(s->p.pool, s->p.hparams->kv_heads * blocks,
                  LEAST_ATTENTION_BYTES / unit_bytes + 1, attend_units, &job);
 }
 

@@ -1,0 +1,79 @@
+/* Q8_0 and Q4_0: 32 columns with one F16 scale. */
+#include <string.h>
+
+#include "block.h"
+#include "half.h"
+
+/* File: F16 d, 32 × I8. Weight = d × q. Panel: 16 × d, INT8 tile. */
+static size_t source_bytes_q8_0(size_t cols) { return cols / VTI_Q8_BLOCK * 34; }
+
+static void place_q8_0(unsigned char *block, size_t r, const unsigned char *source, size_t columns)
+{
+    memcpy(block + 2 * r, source, 2);
+    for (size_t c = 0; c < columns; c++)
+        block[VTI_SCALES_BYTES + vti_tile_byte(r, c)] = source[2 + c];
+}
+
+static void take_q8_0(float *dst, const unsigned char *block, size_t r, size_t columns)
+{
+    float scale = f32_from_f16(load_u16(block + 2 * r));
+    for (size_t c = 0; c < columns; c++)
+        dst[c] = scale * (int8_t)block[VTI_SCALES_BYTES + vti_tile_byte(r, c)];
+}
+
+static void dequantize_q8_0(float *dst, const unsigned char *source, size_t columns)
+{
+    float scale = f32_from_f16(load_u16(source));
+    for (size_t c = 0; c < columns; c++) dst[c] = scale * (int8_t)source[2 + c];
+}
+
+const vti_block_type vti_block_q8_0 = {
+    .columns = VTI_Q8_BLOCK,
+    .source_bytes = source_bytes_q8_0,
+    .panel_bytes = vti_panel_bytes_q8_0,
+    .place = place_q8_0,
+    .take = take_q8_0,
+    .dequantize = dequantize_q8_0,
+};
+
+/* File: F16 d, 16 bytes: columns 0…15 in the lower nibbles, 16…31 in the upper ones.
+ * Weight = d × (q - 8). Panel: 16 × d, signed nibble tile. */
+static size_t source_bytes_q4_0(size_t cols) { return cols / VTI_Q8_BLOCK * 18; }
+
+static unsigned nibble_q4_0(const unsigned char *source, size_t c)
+{
+    return c < 16 ? source[2 + c] & 15 : source[2 + c - 16] >> 4;
+}
+
+static void place_q4_0(unsigned char *block, size_t r, const unsigned char *source, size_t columns)
+{
+    memcpy(block + 2 * r, source, 2);
+    for (size_t c = 0; c < columns; c++)
+        vti_nibble_place(block + VTI_SCALES_BYTES, r, c,
+                         nibble_q4_0(source, c) ^ vti_nibble_flip(r));
+}
+
+static void take_q4_0(float *dst, const unsigned char *block, size_t r, size_t columns)
+{
+    float scale = f32_from_f16(load_u16(block + 2 * r));
+    for (size_t c = 0; c < columns; c++) {
+        unsigned q = vti_nibble_take(block + VTI_SCALES_BYTES, r, c) ^ vti_nibble_flip(r);
+        dst[c] = scale * (float)((int)q - 8);
+    }
+}
+
+static void dequantize_q4_0(float *dst, const unsigned char *source, size_t columns)
+{
+    float scale = f32_from_f16(load_u16(source));
+    for (size_t c = 0; c < columns; c++)
+        dst[c] = scale * (float)((int)nibble_q4_0(source, c) - 8);
+}
+
+const vti_block_type vti_block_q4_0 = {
+    .columns = VTI_Q8_BLOCK,
+    .source_bytes = source_bytes_q4_0,
+    .panel_bytes = vti_panel_bytes_q4_0,
+    .place = place_q4_0,
+    .take = take_q4_0,
+    .dequantize = dequantize_q4_0,
+};
