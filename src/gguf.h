@@ -67,8 +67,8 @@ const vti_gguf_value *vti_gguf_find(const vt_gguf *gguf, const char *key);
 const vti_gguf_tensor *vti_gguf_find_tensor(const vt_gguf *gguf, const char *name);
 
 /* Typed look-up. A missing key leaves *out as it is and succeeds unless `required`; a wrong type or
- * a number that does not fit is ERR_FORMAT naming key, type found and type expected. vti_gguf_get_u32
- * takes every integer type whose value fits. */
+ * a number that does not fit is ERR_FORMAT naming key, type found and type expected.
+ * vti_gguf_get_u32 takes every integer type whose value fits, vti_gguf_get_f32 finite f32 and f64. */
 vt_status vti_gguf_get_u32(const vt_gguf *gguf, const char *key, bool required, uint32_t *out,
                            vt_error *err);
 vt_status vti_gguf_get_f32(const vt_gguf *gguf, const char *key, bool required, float *out,
@@ -78,13 +78,13 @@ vt_status vti_gguf_get_bool(const vt_gguf *gguf, const char *key, bool required,
 vt_status vti_gguf_get_string(const vt_gguf *gguf, const char *key, bool required,
                               vti_gguf_string *out, vt_error *err);
 /* An array of `type` elements; *out NULL if the key is missing and not required. */
-vt_status vti_gguf_get_array(const vt_gguf *gguf, const char *key, vti_gguf_type type, bool required,
-                             const vti_gguf_value **out, vt_error *err);
+vt_status vti_gguf_get_array(const vt_gguf *gguf, const char *key, vti_gguf_type type,
+                             bool required, const vti_gguf_value **out, vt_error *err);
 
 /* Walks a string array: *cursor starts at value->data. Valid for value->count calls. */
 vti_gguf_string vti_gguf_next_string(const unsigned char **cursor);
 
-/* Element `index` (< count) of a number array, converted. */
+/* Element `index` (< count) of a number array, converted; bools as 0 and 1, NaN for strings. */
 double vti_gguf_number_at(const vti_gguf_value *value, uint64_t index);
 
 #endif

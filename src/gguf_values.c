@@ -132,8 +132,7 @@ vt_status vti_gguf_get_string(const vt_gguf *gguf, const char *key, bool require
 }
 
 vt_status vti_gguf_get_array(const vt_gguf *gguf, const char *key, vti_gguf_type type,
-                             bool required, const vti_gguf_value **out,
-                             vt_error *err)
+                             bool required, const vti_gguf_value **out, vt_error *err)
 {
     const vti_gguf_value *value;
     *out = NULL;
