@@ -68,7 +68,8 @@ const vti_gguf_tensor *vti_gguf_find_tensor(const vt_gguf *gguf, const char *nam
 
 /* Typed look-up. A missing key leaves *out as it is and succeeds unless `required`; a wrong type or
  * a number that does not fit is ERR_FORMAT naming key, type found and type expected.
- * vti_gguf_get_u32 takes every integer type whose value fits, vti_gguf_get_f32 finite f32 and f64. */
+ * vti_gguf_get_u32 takes every integer type whose value fits, vti_gguf_get_f32 finite f32
+ * and f64. */
 vt_status vti_gguf_get_u32(const vt_gguf *gguf, const char *key, bool required, uint32_t *out,
                            vt_error *err);
 vt_status vti_gguf_get_f32(const vt_gguf *gguf, const char *key, bool required, float *out,
