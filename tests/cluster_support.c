@@ -67,8 +67,9 @@ test_worker test_worker_start(uint64_t memory_bytes, const char *key_path)
 int test_worker_end(test_worker *worker, int signal_number)
 {
     int status = 0;
+    /* First: a SIGCONT later could undo the SIGSTOP by which LeakSanitizer holds an ending process. */
+    kill(worker->pid, SIGCONT);
     kill(worker->pid, signal_number);
-    if (signal_number != SIGKILL) kill(worker->pid, SIGCONT);
     waitpid(worker->pid, &status, 0);
     worker->pid = 0;
     return status;
