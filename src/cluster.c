@@ -7,7 +7,7 @@
 
 #include "cluster_internal.h"
 
-enum { CANCEL_POLL_MS = 50 };
+enum { CANCEL_POLL_MS = 50, ROOT_CAUSE_MS = 400 };
 
 vt_cluster_params vt_cluster_params_default(void)
 {
@@ -63,6 +63,23 @@ static vt_status lost(vt_cluster *c, vti_device *device, const vti_net_event *ev
                     "cannot reach device %s: %s", device->address, reason);
 }
 
+/* A worker that lost a neighbour says so, but the neighbour itself may be what was lost: then its own
+ * connection to us ends too, at once or when its signs of life are missed. That is the better news. */
+static bool find_lost_device(vt_cluster *c, const vti_device *teller, vt_error *err)
+{
+    uint64_t deadline = vti_net_after_ms(ROOT_CAUSE_MS);
+    vti_net_event event;
+    while (vti_net_wait(c->net, deadline, &event) == VTI_NET_OK) {
+        vti_device *device = device_of(c, event.peer);
+        bool found = event.type == VTI_NET_PEER_DOWN && device && device != teller &&
+                     event.status == VTI_NET_ERR_LOST;
+        if (found) lost(c, device, &event, err);
+        vti_net_event_clear(&event);
+        if (found) return true;
+    }
+    return false;
+}
+
 static vt_status refused(vt_cluster *c, const vti_device *device, const vti_net_event *event,
                          vt_error *err)
 {
@@ -71,6 +88,7 @@ static vt_status refused(vt_cluster *c, const vti_device *device, const vti_net_
     if (!vti_decode_refusal(event->payload, event->header.message_bytes, &refusal))
         return vti_fail(err, VT_ERR_PROTOCOL, "device %s sent a malformed refusal",
                         device->address);
+    if (refusal.status == VT_ERR_NETWORK && find_lost_device(c, device, err)) return VT_ERR_NETWORK;
     return vti_fail(err, refusal.status, "device %s: %.400s", device->address, refusal.message);
 }
 
