@@ -3,6 +3,7 @@
 
 #include "../src/tokenizer/vocabulary.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,4 +135,43 @@ void test_assert_tokens(const vti_tokenizer *tokenizer, const char *text, unsign
     }
     free(found);
     if (!same) fail_msg("tokens of \"%s\"", text);
+}
+
+static void check_ids(const vti_tokenizer *tokenizer, json_t *line, const char *key, unsigned flags,
+                      test_spelling spelling, size_t number)
+{
+    const json_t *text = json_object_get(line, "text"), *ids = json_object_get(line, key);
+    size_t count, bytes = json_string_length(text), decoded_bytes, expected_bytes;
+    vt_token *tokens = test_encode(tokenizer, json_string_value(text), bytes, flags, &count);
+    if (count != json_array_size(ids)) fail_msg("line %zu: %zu tokens", number, count);
+    for (size_t i = 0; i < count; i++)
+        if (tokens[i] != json_integer_value(json_array_get(ids, i)))
+            fail_msg("line %zu: token %zu is %d", number, i, tokens[i]);
+    char *decoded = test_decode(tokenizer, tokens, count, &decoded_bytes);
+    char *expected = spelling(json_string_value(text), bytes, &expected_bytes);
+    if (decoded_bytes != expected_bytes || memcmp(decoded, expected, expected_bytes) != 0)
+        fail_msg("line %zu: its tokens spell another text", number);
+    free(decoded);
+    free(expected);
+    free(tokens);
+}
+
+size_t test_check_golden(const vti_tokenizer *tokenizer, const char *path, test_spelling spelling)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) fail_msg("cannot open %s", path);
+    char *text = NULL;
+    size_t capacity = 0, number = 0;
+    for (ssize_t bytes; (bytes = getline(&text, &capacity, file)) > 0;) {
+        json_t *line = json_loadb(text, (size_t)bytes, JSON_ALLOW_NUL, NULL);
+        if (!line) fail_msg("%s: line %zu is no JSON", path, number + 1);
+        number++;
+        check_ids(tokenizer, line, "ids", 0, spelling, number);
+        if (json_object_get(line, "special_ids"))
+            check_ids(tokenizer, line, "special_ids", VT_TOKENIZE_SPECIAL, spelling, number);
+        json_decref(line);
+    }
+    free(text);
+    fclose(file);
+    return number;
 }

@@ -2,6 +2,7 @@
 #include "merge.h"
 #include "nfc.h"
 #include "utf8.h"
+#include "word_cache.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,22 +27,12 @@ struct vti_bpe {
     vti_string_map words; /* token by its bytes; only where merges may be ignored */
 };
 
-/* A word seen before in this call: its tokens are in the output already. */
-typedef struct cached_word {
-    uint32_t hash;
-    uint32_t count; /* 0: empty */
-    size_t first;   /* index in the sink */
-} cached_word;
-
-#define CACHE_SLOTS 4096u
-#define CACHE_MIN_TEXT 1024u /* shorter texts hardly repeat themselves */
-
 struct vti_bpe_run {
     const vti_bpe *bpe;
     vti_sink *sink;
     vti_splitter *splitter;
     vti_merge_scratch scratch;
-    cached_word *cache; /* CACHE_SLOTS, or NULL */
+    vti_word_cache cache;
 };
 
 /* --- opening --------------------------------------------------------------------------------- */
@@ -230,7 +221,7 @@ vt_status vti_bpe_run_open(const vti_bpe *bpe, size_t text_bytes, vti_sink *sink
     if (!run) return vti_fail(err, VT_ERR_MEMORY, "no memory to encode text");
     run->bpe = bpe;
     run->sink = sink;
-    if (text_bytes >= CACHE_MIN_TEXT) run->cache = calloc(CACHE_SLOTS, sizeof *run->cache);
+    vti_word_cache_init(&run->cache, &bpe->vocabulary->bytes, sink, text_bytes);
     vt_status status = vti_splitter_open(bpe->pretokenizer, &run->splitter, err);
     if (status == VT_OK)
         *out = run;
@@ -244,7 +235,7 @@ void vti_bpe_run_close(vti_bpe_run *run)
     if (!run) return;
     vti_splitter_close(run->splitter);
     vti_merge_free(&run->scratch);
-    free(run->cache);
+    vti_word_cache_free(&run->cache);
     free(run);
 }
 
@@ -286,36 +277,12 @@ static vt_status merge_word(vti_bpe_run *run, const char *word, size_t bytes, vt
     return VT_OK;
 }
 
-/* Whether the tokens at a cache entry spell `word`; the hash alone may be another word's. */
-static bool cache_hit(const vti_bpe_run *run, const cached_word *entry, const char *word,
-                      size_t bytes)
-{
-    size_t done = 0;
-    for (uint32_t i = 0; i < entry->count; i++) {
-        size_t length;
-        uint32_t id = (uint32_t)run->sink->tokens[entry->first + i];
-        const char *piece = vti_strings_get(&run->bpe->vocabulary->bytes, id, &length);
-        if (length > bytes - done || memcmp(word + done, piece, length) != 0) return false;
-        done += length;
-    }
-    return done == bytes;
-}
-
 static vt_status encode_word(vti_bpe_run *run, const char *word, size_t bytes, vt_error *err)
 {
-    if (!run->cache) return merge_word(run, word, bytes, err);
-    uint32_t hash = (uint32_t)vti_hash(word, bytes);
-    cached_word *entry = &run->cache[hash % CACHE_SLOTS];
-    if (entry->count > 0 && entry->hash == hash && cache_hit(run, entry, word, bytes)) {
-        for (uint32_t i = 0; i < entry->count; i++)
-            vti_sink_put(run->sink, (uint32_t)run->sink->tokens[entry->first + i]);
-        return VT_OK;
-    }
+    if (vti_word_cache_replay(&run->cache, word, bytes)) return VT_OK;
     size_t first = run->sink->count;
     VTI_TRY(merge_word(run, word, bytes, err));
-    if (run->sink->count <= run->sink->capacity)
-        *entry = (cached_word){.hash = hash, .count = (uint32_t)(run->sink->count - first),
-                               .first = first};
+    vti_word_cache_note(&run->cache, word, bytes, first);
     return VT_OK;
 }
 

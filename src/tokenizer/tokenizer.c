@@ -1,6 +1,7 @@
 #include "tokenizer.h"
 #include "bpe.h"
 #include "special.h"
+#include "spm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@ struct vti_tokenizer {
     vti_vocabulary vocabulary;
     vti_special_set user_defined; /* what any text is searched for */
     vti_special_set named;        /* with VT_TOKENIZE_SPECIAL: control tokens as well */
-    vti_bpe *bpe;
+    vti_bpe *bpe; /* this one or */
+    vti_spm *spm; /* this one */
     uint32_t bos, eos, unknown; /* VTI_NO_ID: none */
     bool add_bos;
     uint32_t stops[STOPS_MAX];
@@ -123,13 +125,23 @@ static vt_status open_gpt2(vti_tokenizer *tokenizer, const vt_gguf *gguf, vt_err
     return read_add_bos(tokenizer, gguf, vti_bpe_adds_bos(tokenizer->bpe), err);
 }
 
+static vt_status open_llama(vti_tokenizer *tokenizer, const vt_gguf *gguf, vt_error *err)
+{
+    VTI_TRY(vti_vocabulary_open(gguf, VTI_SPELLING_SPACE_MARK, &tokenizer->vocabulary, err));
+    VTI_TRY(read_ids(tokenizer, gguf, err));
+    VTI_TRY(vti_spm_open(gguf, &tokenizer->vocabulary, tokenizer->unknown, &tokenizer->spm, err));
+    return read_add_bos(tokenizer, gguf, true, err);
+}
+
 static vt_status open_model(vti_tokenizer *tokenizer, const vt_gguf *gguf, vt_error *err)
 {
     vti_gguf_string model;
     VTI_TRY(vti_gguf_get_string(gguf, MODEL_KEY, true, &model, err));
     if (model.bytes == 4 && memcmp(model.data, "gpt2", 4) == 0)
         return open_gpt2(tokenizer, gguf, err);
-    return vti_fail(err, VT_ERR_UNSUPPORTED, MODEL_KEY " \"%.*s\" is not known; known: gpt2",
+    if (model.bytes == 5 && memcmp(model.data, "llama", 5) == 0)
+        return open_llama(tokenizer, gguf, err);
+    return vti_fail(err, VT_ERR_UNSUPPORTED, MODEL_KEY " \"%.*s\" is not known; known: gpt2 llama",
                     (int)(model.bytes < 48 ? model.bytes : 48), model.data);
 }
 
@@ -153,6 +165,7 @@ void vti_tokenizer_close(vti_tokenizer *tokenizer)
 {
     if (!tokenizer) return;
     vti_bpe_close(tokenizer->bpe);
+    vti_spm_close(tokenizer->spm);
     vti_special_free(&tokenizer->user_defined);
     vti_special_free(&tokenizer->named);
     vti_vocabulary_free(&tokenizer->vocabulary);
@@ -161,26 +174,56 @@ void vti_tokenizer_close(vti_tokenizer *tokenizer)
 
 /* --- encoding -------------------------------------------------------------------------------- */
 
+/* SentencePiece: at most a token per byte, and a space for each text behind a named token. */
 size_t vti_tokenizer_bound(const vti_tokenizer *tokenizer, size_t text_bytes)
 {
-    size_t expansion = vti_bpe_expansion(tokenizer->bpe);
-    return text_bytes <= (SIZE_MAX - 1) / expansion ? text_bytes * expansion + 1 : SIZE_MAX;
+    size_t expansion = tokenizer->spm ? 2 : vti_bpe_expansion(tokenizer->bpe);
+    return text_bytes <= (SIZE_MAX - 2) / expansion ? text_bytes * expansion + 2 : SIZE_MAX;
 }
 
-/* Encodes the text between named tokens, and those. */
-static vt_status encode_parts(const vti_tokenizer *tokenizer, vti_bpe_run *run, const char *text,
-                              size_t bytes, unsigned flags, vti_sink *sink, vt_error *err)
+/* What one call works with: one of the two runs. */
+typedef struct encode_call {
+    const vti_tokenizer *tokenizer;
+    vti_sink sink;
+    vti_bpe_run *bpe;
+    vti_spm_run *spm;
+} encode_call;
+
+static vt_status open_call(encode_call *call, size_t text_bytes, vt_error *err)
 {
+    const vti_tokenizer *tokenizer = call->tokenizer;
+    if (tokenizer->spm)
+        return vti_spm_run_open(tokenizer->spm, text_bytes, &call->sink, &call->spm, err);
+    return vti_bpe_run_open(tokenizer->bpe, text_bytes, &call->sink, &call->bpe, err);
+}
+
+static void close_call(encode_call *call)
+{
+    vti_bpe_run_close(call->bpe);
+    vti_spm_run_close(call->spm);
+}
+
+static vt_status encode_text(encode_call *call, const char *text, size_t bytes, vt_error *err)
+{
+    return call->spm ? vti_spm_encode(call->spm, text, bytes, err)
+                     : vti_bpe_encode(call->bpe, text, bytes, err);
+}
+
+/* Encodes named tokens and the texts between them. */
+static vt_status encode_parts(encode_call *call, const char *text, size_t bytes, unsigned flags,
+                              vt_error *err)
+{
+    const vti_tokenizer *tokenizer = call->tokenizer;
     const vti_special_set *set =
         flags & VT_TOKENIZE_SPECIAL ? &tokenizer->named : &tokenizer->user_defined;
     bool add_bos = flags & VT_TOKENIZE_BOS && tokenizer->add_bos;
     for (size_t i = 0; add_bos || i < bytes;) {
         vti_special_match match = vti_special_find(set, text, bytes, i);
         bool has_bos = i == 0 && match.start == 0 && match.id == tokenizer->bos;
-        if (add_bos && !has_bos) vti_sink_put(sink, tokenizer->bos);
+        if (add_bos && !has_bos) vti_sink_put(&call->sink, tokenizer->bos);
         add_bos = false;
-        VTI_TRY(vti_bpe_encode(run, text + i, match.start - i, err));
-        if (match.id != VTI_NO_ID) vti_sink_put(sink, match.id);
+        VTI_TRY(encode_text(call, text + i, match.start - i, err));
+        if (match.id != VTI_NO_ID) vti_sink_put(&call->sink, match.id);
         i = match.start + match.bytes;
     }
     return VT_OK;
@@ -196,16 +239,15 @@ vt_status vti_tokenizer_encode(const vti_tokenizer *tokenizer, const char *text,
                         TEXT_MAX);
     if (flags & ~(unsigned)(VT_TOKENIZE_BOS | VT_TOKENIZE_SPECIAL))
         return vti_fail(err, VT_ERR_ARGUMENT, "tokenize flags 0x%X are not known", flags);
-    vti_sink sink = {.tokens = tokens, .capacity = capacity};
-    vti_bpe_run *run;
-    VTI_TRY(vti_bpe_run_open(tokenizer->bpe, text_bytes, &sink, &run, err));
-    vt_status status = encode_parts(tokenizer, run, text, text_bytes, flags, &sink, err);
-    vti_bpe_run_close(run);
+    encode_call call = {.tokenizer = tokenizer, .sink = {.tokens = tokens, .capacity = capacity}};
+    vt_status status = open_call(&call, text_bytes, err);
+    if (status == VT_OK) status = encode_parts(&call, text, text_bytes, flags, err);
+    close_call(&call);
     if (status != VT_OK) return status;
-    *count = sink.count;
-    if (sink.count > capacity)
+    *count = call.sink.count;
+    if (call.sink.count > capacity)
         return vti_fail(err, VT_ERR_ARGUMENT, "the text has %zu tokens, there is room for %zu",
-                        sink.count, capacity);
+                        call.sink.count, capacity);
     return VT_OK;
 }
 

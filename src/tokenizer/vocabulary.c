@@ -69,7 +69,7 @@ static int byte_token_value(const char *text, size_t bytes)
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
-static size_t replace_space_marks(const char *text, size_t bytes, char *out)
+size_t vti_spaces_from_marks(const char *text, size_t bytes, char *out)
 {
     static const char mark[] = "\xE2\x96\x81"; /* U+2581 */
     size_t count = 0;
@@ -79,6 +79,15 @@ static size_t replace_space_marks(const char *text, size_t bytes, char *out)
         i += is_mark ? 3 : 1;
     }
     return count;
+}
+
+/* Gemma has runs of U+2581 among its user-defined tokens. The published tokenizer looks for those in
+ * the text as it is, where spaces are still spaces, and gets such runs by merging like any piece. */
+static bool is_run_of_marks(const char *spaces, size_t bytes, size_t text_bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (spaces[i] != ' ') return false;
+    return text_bytes == 3 * bytes;
 }
 
 /* Adds what token `id` stands for; `room` holds its text's length. */
@@ -96,10 +105,13 @@ static vt_status add_bytes(vti_vocabulary *vocabulary, vti_spelling spelling, ui
                             "\"<0x00>\" to \"<0xFF>\"", id, (int)(bytes < 32 ? bytes : 32), text);
         room[0] = (char)value;
         vti_strings_add(&vocabulary->bytes, room, 1);
+    } else if (spelling == VTI_SPELLING_SPACE_MARK) {
+        room_bytes = vti_spaces_from_marks(text, bytes, room);
+        vti_strings_add(&vocabulary->bytes, room, room_bytes);
+        if (type == VTI_TOKEN_USER_DEFINED && is_run_of_marks(room, room_bytes, bytes))
+            vocabulary->types[id] = VTI_TOKEN_NORMAL;
     } else if (vti_token_is_named(type)) {
         vti_strings_add(&vocabulary->bytes, text, bytes);
-    } else if (spelling == VTI_SPELLING_SPACE_MARK) {
-        vti_strings_add(&vocabulary->bytes, room, replace_space_marks(text, bytes, room));
     } else if (vti_alphabet_read(text, bytes, room, &room_bytes)) {
         vti_strings_add(&vocabulary->bytes, room, room_bytes);
     } else { /* not spelled in the alphabet: it can only be an added token, shown as it is */
