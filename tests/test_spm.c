@@ -226,7 +226,7 @@ static size_t encode_plainly(const test_vocabulary *vocabulary, const char *text
     return count;
 }
 
-/* Random pieces of few letters; a '.' stands where a space might, since both are only bytes here. */
+/* Random pieces of few letters; a '.' stands where a space might, both are only bytes here. */
 static void test_random_vocabularies(void **state)
 {
     (void)state;

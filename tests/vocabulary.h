@@ -47,7 +47,7 @@ char *test_decode(const vti_tokenizer *tokenizer, const vt_token *tokens, size_t
 /* What the tokens of `text` must spell; malloc'd. */
 typedef char *(*test_spelling)(const char *text, size_t bytes, size_t *out_bytes);
 
-/* Checks every line of a file of {"text", "ids"} (and {"special_ids"}, with VT_TOKENIZE_SPECIAL) and
+/* Checks every line of a file of {"text", "ids"} (and "special_ids", with VT_TOKENIZE_SPECIAL) and
  * that the ids spell the text; returns the number of lines. */
 size_t test_check_golden(const vti_tokenizer *tokenizer, const char *path, test_spelling spelling);
 

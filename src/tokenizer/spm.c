@@ -48,8 +48,8 @@ static vt_status read_scores(vti_spm *spm, const vt_gguf *gguf, vt_error *err)
     const vti_gguf_value *scores;
     VTI_TRY(vti_gguf_get_array(gguf, SCORES_KEY, VTI_GGUF_F32, true, &scores, err));
     if (scores->count != count)
-        return vti_fail(err, VT_ERR_FORMAT, SCORES_KEY " has %llu entries, expected one for each of "
-                        "the %u tokens", (unsigned long long)scores->count, count);
+        return vti_fail(err, VT_ERR_FORMAT, SCORES_KEY " has %llu entries, expected one for each "
+                        "of the %u tokens", (unsigned long long)scores->count, count);
     spm->ranks = malloc(count * sizeof *spm->ranks);
     if (!spm->ranks) return vti_fail(err, VT_ERR_MEMORY, "no memory for %u scores", count);
     for (uint32_t i = 0; i < count; i++) {
@@ -162,7 +162,8 @@ static vt_status put_bytes(vti_spm_run *run, const char *text, size_t bytes, vt_
         unsigned byte = (unsigned char)text[i];
         if (spm->byte_ids[byte] != VTI_NO_ID) continue;
         if (spm->unknown == VTI_NO_ID)
-            return vti_fail(err, VT_ERR_FORMAT, "the vocabulary has no token for byte 0x%02X", byte);
+            return vti_fail(err, VT_ERR_FORMAT, "the vocabulary has no token for byte 0x%02X",
+                            byte);
         vti_sink_put(run->sink, spm->unknown);
         return VT_OK;
     }

@@ -8,8 +8,8 @@
 typedef struct vti_spm vti_spm;
 
 /* Reads tokenizer.ggml.scores and .add_space_prefix. `vocabulary` must outlive the result.
- * `unknown` takes the place of characters without token and byte tokens; VTI_NO_ID: such a character
- * is an error when it turns up. */
+ * `unknown` takes the place of characters without token and byte tokens; VTI_NO_ID: such a
+ * character is an error when it turns up. */
 vt_status vti_spm_open(const vt_gguf *gguf, const vti_vocabulary *vocabulary, uint32_t unknown,
                        vti_spm **out, vt_error *err);
 void vti_spm_close(vti_spm *spm);

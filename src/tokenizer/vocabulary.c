@@ -81,8 +81,9 @@ size_t vti_spaces_from_marks(const char *text, size_t bytes, char *out)
     return count;
 }
 
-/* Gemma has runs of U+2581 among its user-defined tokens. The published tokenizer looks for those in
- * the text as it is, where spaces are still spaces, and gets such runs by merging like any piece. */
+/* Gemma has runs of U+2581 among its user-defined tokens. The published tokenizer looks for those
+ * in the text as it is, where spaces are still spaces, and gets such runs by merging like any
+ * piece. */
 static bool is_run_of_marks(const char *spaces, size_t bytes, size_t text_bytes)
 {
     for (size_t i = 0; i < bytes; i++)

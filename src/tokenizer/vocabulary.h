@@ -49,8 +49,8 @@ size_t vti_alphabet_spell(unsigned char byte, char text[2]);
  * that is not in the alphabet or is not UTF-8. */
 bool vti_alphabet_read(const char *text, size_t bytes, char *out, size_t *out_bytes);
 
-/* SentencePiece's spelling: copies `text` to `out` with a space for each U+2581; returns the length,
- * which is not more than `bytes`. */
+/* SentencePiece's spelling: copies `text` to `out` with a space for each U+2581; returns the
+ * length, which is not more than `bytes`. */
 size_t vti_spaces_from_marks(const char *text, size_t bytes, char *out);
 
 #endif
