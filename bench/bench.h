@@ -1,0 +1,27 @@
+/* bench.h: the commands of voltron-bench and what they share. */
+#ifndef VTI_BENCH_H
+#define VTI_BENCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../src/pool.h"
+
+/* argv[0] is the command's name. Returns the exit code. */
+typedef int bench_command(int argc, char **argv);
+bench_command bench_kernels;
+
+/* Seconds from a clock that only goes forward. */
+double bench_now(void);
+
+/* Cycles per second this core runs at now, from a chain of additions of known latency. */
+double bench_core_hz(void);
+
+/* Bytes per second that the pool's threads read together from memory: median over 0.3 s. 0 if
+ * there is no memory for it. */
+double bench_read_bandwidth(vti_pool *pool);
+
+/* Sorts; the median of n values. */
+double bench_median(double *values, size_t n);
+
+#endif
