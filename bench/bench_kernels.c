@@ -221,7 +221,7 @@ static int bench_attentions(const context *c)
     return 0;
 }
 
-/* --- the rest: rows of floats ------------------------------------------------------------------ */
+/* --- the rest: rows of floats ----------------------------------------------------------------- */
 
 typedef struct row_state {
     const context *c;

@@ -4,6 +4,21 @@
 
 #include "scalar.h"
 
+#if defined(__x86_64__)
+#include "x86/x86.h"
+
+static void overlay(vti_kernels *kernels)
+{
+    if (kernels->features & VTI_CPU_AVX512) vti_kernels_init_matmul_float_avx512(kernels);
+    if (kernels->features & VTI_CPU_AVX512_VNNI) {
+        vti_kernels_init_matmul_q8_avx512vnni(kernels);
+        vti_kernels_init_matmul_k_avx512vnni(kernels);
+    }
+}
+#else
+static void overlay(vti_kernels *kernels) { (void)kernels; }
+#endif
+
 void vti_kernels_init(vti_kernels *kernels, uint32_t mask)
 {
     memset(kernels, 0, sizeof *kernels);
@@ -14,4 +29,5 @@ void vti_kernels_init(vti_kernels *kernels, uint32_t mask)
     vti_kernels_init_scalar_quant(kernels);
     vti_kernels_init_scalar_vector(kernels);
     vti_kernels_init_scalar_attention(kernels);
+    overlay(kernels);
 }

@@ -64,7 +64,7 @@ static void act_pack_q8(void *dst, const float *x, size_t x_stride, size_t token
     }
 }
 
-/* --- VTI_ACT_Q8K: per 256 columns [m] scale, [m][8] sums of 32, [16][m] -32 × sum of 16, INT8 -- */
+/* --- VTI_ACT_Q8K: per 256 columns [m] scale, [m][8] sums of 32, [16][m] -32 × sum of 16, INT8 - */
 
 static void pack_block_q8k(unsigned char *block, const float *x, size_t n, size_t t, size_t m)
 {

@@ -64,7 +64,7 @@ ck_check_fn ck_check_rms_norm, ck_check_rope, ck_check_gate, ck_check_add, ck_ch
     ck_check_softmax, ck_check_f16_from_f32, ck_check_f32_from_f16, ck_check_argmax;
 ck_check_fn ck_check_kv_store, ck_check_attention, ck_check_attention_merge;
 
-/* --- the oracle's own reading of the formats (reference.c) ------------------------------------- */
+/* --- the oracle's own reading of the formats (reference.c) ------------------------------------ */
 
 double ck_half_value(uint16_t half);
 /* What an IEEE conversion gives, by search over the definition. */
