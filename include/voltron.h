@@ -254,7 +254,8 @@ vt_status vt_cluster_get_device(const vt_cluster *cluster, size_t index, vt_devi
 
 typedef struct vt_session vt_session;
 
-typedef enum vt_kv_type { VT_KV_F16, VT_KV_F32 } vt_kv_type;
+/* Precision of the KV cache: halves; floats (for verification); INT8 with an F16 scale per 32. */
+typedef enum vt_kv_type { VT_KV_F16, VT_KV_F32, VT_KV_Q8 } vt_kv_type;
 
 /* How the next token is drawn, applied in this order. */
 typedef struct vt_sampling {

@@ -177,8 +177,3 @@ vt_status vti_hparams_check(const vti_hparams *p, const char *source, vt_error *
     VTI_TRY(check_finite(source, "rope.scaling.factor", p->rope_scale, err));
     return check_finite(source, "layer_norm_rms_epsilon", p->rms_eps, err);
 }
-
-uint64_t vti_hparams_kv_bytes(const vti_hparams *p, uint32_t element_bytes)
-{
-    return 2 * (uint64_t)p->kv_heads * p->head_dim * element_bytes;
-}

@@ -41,7 +41,4 @@ vt_status vti_hparams_read(const vt_gguf *gguf, vti_hparams *out, vt_error *err)
  * begins the message. */
 vt_status vti_hparams_check(const vti_hparams *hparams, const char *source, vt_error *err);
 
-/* Bytes that one token takes in the KV cache of one layer, elements of `element_bytes`. */
-uint64_t vti_hparams_kv_bytes(const vti_hparams *hparams, uint32_t element_bytes);
-
 #endif

@@ -4,26 +4,41 @@
 #include <string.h>
 #include <sys/mman.h>
 
-uint32_t vti_kv_element_bytes(vt_kv_type type) { return type == VT_KV_F32 ? 4 : 2; }
+static const vti_kv_form forms[] = {
+    [VT_KV_F16] = VTI_KV_F16,
+    [VT_KV_F32] = VTI_KV_F32,
+    [VT_KV_Q8] = VTI_KV_Q8,
+};
 
-uint64_t vti_kv_cache_bytes(const vti_hparams *hparams, uint32_t layers, uint32_t tokens,
-                            vt_kv_type type)
+enum { FORM_COUNT = sizeof forms / sizeof forms[0] };
+
+bool vti_kv_type_known(vt_kv_type type) { return (unsigned)type < FORM_COUNT; }
+
+static const vti_kv_kernel *kernel_of(const vti_kernels *kernels, vt_kv_type type)
 {
-    return vti_hparams_kv_bytes(hparams, vti_kv_element_bytes(type)) * layers * tokens;
+    return &kernels->kv[forms[type]];
 }
 
-vt_status vti_kv_cache_open(vti_kv_cache *cache, const vti_hparams *hparams, uint32_t layers,
-                            uint32_t capacity_tokens, vt_kv_type type, vt_error *err)
+uint64_t vti_kv_cache_bytes(const vti_kernels *kernels, const vti_hparams *hparams, uint32_t layers,
+                            uint32_t tokens, vt_kv_type type)
+{
+    uint64_t row_bytes = kernel_of(kernels, type)->row_bytes(hparams->head_dim);
+    return 2 * row_bytes * hparams->kv_heads * layers * tokens;
+}
+
+vt_status vti_kv_cache_open(vti_kv_cache *cache, const vti_kernels *kernels,
+                            const vti_hparams *hparams, uint32_t layers, uint32_t capacity_tokens,
+                            vt_kv_type type, vt_error *err)
 {
     *cache = (vti_kv_cache){
-        .type = type,
+        .kernel = kernel_of(kernels, type),
         .layers = layers,
         .kv_heads = hparams->kv_heads,
         .head_dim = hparams->head_dim,
         .capacity_tokens = capacity_tokens,
-        .row_bytes = (size_t)hparams->head_dim * vti_kv_element_bytes(type),
     };
-    uint64_t bytes = vti_kv_cache_bytes(hparams, layers, capacity_tokens, type);
+    cache->row_bytes = cache->kernel->row_bytes(hparams->head_dim);
+    uint64_t bytes = vti_kv_cache_bytes(kernels, hparams, layers, capacity_tokens, type);
     if (bytes == 0) return VT_OK;
     if (bytes <= SIZE_MAX / 2) {
         void *base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
@@ -63,23 +78,14 @@ void *vti_kv_cache_values(const vti_kv_cache *cache, uint32_t layer, uint32_t kv
     return rows(cache, layer, 1, kv_head);
 }
 
-static void store_row(const vti_kv_cache *cache, const vti_kernels *kernels, void *head_rows,
-                      uint32_t position, const float *source)
+void vti_kv_cache_store(vti_kv_cache *cache, uint32_t layer, uint32_t position, const float *keys,
+                        const float *values)
 {
-    unsigned char *row = (unsigned char *)head_rows + (size_t)position * cache->row_bytes;
-    if (cache->type == VT_KV_F32)
-        memcpy(row, source, cache->row_bytes);
-    else
-        kernels->f16_from_f32((uint16_t *)row, source, cache->head_dim);
-}
-
-void vti_kv_cache_store(vti_kv_cache *cache, const vti_kernels *kernels, uint32_t layer,
-                        uint32_t position, const float *keys, const float *values)
-{
+    size_t offset = (size_t)position * cache->row_bytes;
     for (uint32_t head = 0; head < cache->kv_heads; head++) {
-        size_t offset = (size_t)head * cache->head_dim;
-        store_row(cache, kernels, vti_kv_cache_keys(cache, layer, head), position, keys + offset);
-        store_row(cache, kernels, vti_kv_cache_values(cache, layer, head), position,
-                  values + offset);
+        unsigned char *k = vti_kv_cache_keys(cache, layer, head);
+        unsigned char *v = vti_kv_cache_values(cache, layer, head);
+        cache->kernel->store(k + offset, keys + (size_t)head * cache->head_dim, cache->head_dim);
+        cache->kernel->store(v + offset, values + (size_t)head * cache->head_dim, cache->head_dim);
     }
 }

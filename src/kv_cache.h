@@ -10,22 +10,25 @@
 #include "hparams.h"
 
 typedef struct vti_kv_cache {
-    vt_kv_type type;
+    const vti_kv_kernel *kernel; /* of the cache's precision */
     uint32_t layers, kv_heads, head_dim;
     uint32_t capacity_tokens;
-    size_t row_bytes;  /* head_dim elements */
+    size_t row_bytes;  /* head_dim elements and their scales */
     size_t size_bytes; /* of `base`: what a full context takes */
     unsigned char *base;
 } vti_kv_cache;
 
-uint32_t vti_kv_element_bytes(vt_kv_type type);
+/* False for a number that is no vt_kv_type. */
+bool vti_kv_type_known(vt_kv_type type);
 
 /* Bytes a cache of that many layers and tokens takes. */
-uint64_t vti_kv_cache_bytes(const vti_hparams *hparams, uint32_t layers, uint32_t tokens,
-                            vt_kv_type type);
+uint64_t vti_kv_cache_bytes(const vti_kernels *kernels, const vti_hparams *hparams, uint32_t layers,
+                            uint32_t tokens, vt_kv_type type);
 
-vt_status vti_kv_cache_open(vti_kv_cache *cache, const vti_hparams *hparams, uint32_t layers,
-                            uint32_t capacity_tokens, vt_kv_type type, vt_error *err);
+/* `kernels` must outlive the cache. */
+vt_status vti_kv_cache_open(vti_kv_cache *cache, const vti_kernels *kernels,
+                            const vti_hparams *hparams, uint32_t layers, uint32_t capacity_tokens,
+                            vt_kv_type type, vt_error *err);
 void vti_kv_cache_close(vti_kv_cache *cache);
 
 /* First row of the keys (or values) of `layer`, counted from the cache's first one. */
@@ -33,7 +36,7 @@ void *vti_kv_cache_keys(const vti_kv_cache *cache, uint32_t layer, uint32_t kv_h
 void *vti_kv_cache_values(const vti_kv_cache *cache, uint32_t layer, uint32_t kv_head);
 
 /* Writes one token's keys and values, kv_heads × head_dim floats each, at `position`. */
-void vti_kv_cache_store(vti_kv_cache *cache, const vti_kernels *kernels, uint32_t layer,
-                        uint32_t position, const float *keys, const float *values);
+void vti_kv_cache_store(vti_kv_cache *cache, uint32_t layer, uint32_t position, const float *keys,
+                        const float *values);
 
 #endif

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kv_cache.h"
+
 vt_model_params vt_model_params_default(void) { return (vt_model_params){0}; }
 
 /* Every tensor that a run would touch is looked up and checked now, so that a damaged file is
@@ -143,7 +145,7 @@ void vt_model_get_info(const vt_model *model, vt_model_info *out)
         .context_tokens = p->context,
         .parameters = model->parameters,
         .weight_bytes = model->weight_bytes,
-        .kv_bytes_per_token_f16 = p->layers * vti_hparams_kv_bytes(p, 2),
+        .kv_bytes_per_token_f16 = vti_kv_cache_bytes(&model->kernels, p, p->layers, 1, VT_KV_F16),
     };
 }
 

@@ -51,7 +51,7 @@ static vt_status check_params(const vt_model *model, const vt_session_params *p,
         return vti_fail(err, VT_ERR_ARGUMENT,
                         "a context of %" PRIu32 " tokens is too large; at most %d",
                         p->context_tokens, VTI_MAX_CONTEXT);
-    if (p->kv_type != VT_KV_F16 && p->kv_type != VT_KV_F32)
+    if (!vti_kv_type_known(p->kv_type))
         return vti_fail(err, VT_ERR_ARGUMENT, "unknown KV cache type %d", (int)p->kv_type);
     if (p->batch_tokens > 65536)
         return vti_fail(err, VT_ERR_ARGUMENT,

@@ -80,8 +80,8 @@ uint64_t vti_stage_bytes(const vti_stage_params *params, uint32_t layer_count)
 {
     vti_stage counted;
     return lay_out(&counted, params, NULL) +
-           vti_kv_cache_bytes(params->hparams, layer_count, params->context_tokens,
-                              params->kv_type);
+           vti_kv_cache_bytes(params->kernels, params->hparams, layer_count,
+                              params->context_tokens, params->kv_type);
 }
 
 /* Frequency of pair i is base^(-2i / rope_dims), divided by the file's factor for it if it has
@@ -109,8 +109,9 @@ vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_err
         status = vti_fail(err, VT_ERR_MEMORY,
                           "no memory for %zu bytes of scratch; a smaller batch needs less", bytes);
     else
-        status = vti_kv_cache_open(&s->cache, params->hparams, params->weights->count,
-                                   params->context_tokens, params->kv_type, err);
+        status = vti_kv_cache_open(&s->cache, params->kernels, params->hparams,
+                                   params->weights->count, params->context_tokens,
+                                   params->kv_type, err);
     if (status != VT_OK) {
         vti_stage_close(s);
         return status;
@@ -198,7 +199,7 @@ static void store_kv(vti_stage *s, uint32_t layer, uint32_t position, uint32_t t
 {
     size_t width = (size_t)s->p.hparams->kv_heads * s->p.hparams->head_dim;
     for (uint32_t t = 0; t < tokens; t++)
-        vti_kv_cache_store(&s->cache, s->p.kernels, layer, position + t, s->k + t * width,
+        vti_kv_cache_store(&s->cache, layer, position + t, s->k + t * width,
                            s->v + t * width);
 }
 
@@ -217,7 +218,6 @@ static void attend_units(void *context, size_t begin, size_t end)
     const attention_job *j = context;
     vti_stage *s = j->s;
     const vti_hparams *p = s->p.hparams;
-    vti_kv_form form = s->p.kv_type == VT_KV_F32 ? VTI_KV_F32 : VTI_KV_F16;
     size_t width = (size_t)p->heads * p->head_dim, group = p->heads / p->kv_heads;
     for (size_t unit = begin; unit < end; unit++) {
         uint32_t kv_head = (uint32_t)(unit % p->kv_heads);
@@ -238,7 +238,7 @@ static void attend_units(void *context, size_t begin, size_t end)
             .kv_end = j->position + j->tokens,
             .scale = 1.0f / sqrtf((float)p->head_dim),
         };
-        s->p.kernels->kv[form].attention(&args);
+        s->cache.kernel->attention(&args);
     }
 }
 

@@ -35,31 +35,27 @@ static const role_spec role_specs[VTI_ROLE_COUNT] = {
     [VTI_ROPE_FREQS] = {"rope_freqs.weight", DIM_ONE, DIM_ROPE_HALF, OPTIONAL},
 };
 
-/* The file's type numbers of the types that have a kernel. */
-static const struct {
-    uint32_t ggml;
-    vti_weight_type type;
-} native_types[] = {{0, VTI_F32}, {1, VTI_F16}, {30, VTI_BF16}, {8, VTI_Q8_0}};
-
-static const struct {
-    const char *name;
-    uint32_t block, block_bytes;
-} type_facts[VTI_WEIGHT_TYPE_COUNT] = {
-    [VTI_F32] = {"F32", 1, 4},
-    [VTI_F16] = {"F16", 1, 2},
-    [VTI_BF16] = {"BF16", 1, 2},
-    [VTI_Q8_0] = {"Q8_0", 32, 34},
+/* The file's numbers of the types that have a kernel. */
+static const uint32_t ggml_numbers[VTI_WEIGHT_TYPE_COUNT] = {
+    [VTI_F32] = 0,  [VTI_F16] = 1,   [VTI_BF16] = 30, [VTI_Q8_0] = 8,
+    [VTI_Q4_0] = 2, [VTI_Q4_K] = 12, [VTI_Q5_K] = 13, [VTI_Q6_K] = 14,
 };
+
+static const vti_ggml_type *facts_of(vti_weight_type type)
+{
+    return vti_ggml_type_find(ggml_numbers[type]);
+}
 
 const char *vti_weight_type_name(vti_weight_type type)
 {
-    return (unsigned)type < VTI_WEIGHT_TYPE_COUNT ? type_facts[type].name : "unknown";
+    return (unsigned)type < VTI_WEIGHT_TYPE_COUNT ? facts_of(type)->name : "unknown";
 }
 
 uint64_t vti_source_bytes(vti_weight_type type, uint32_t rows, uint32_t cols)
 {
-    if (cols % type_facts[type].block) return 0;
-    return (uint64_t)rows * (cols / type_facts[type].block) * type_facts[type].block_bytes;
+    const vti_ggml_type *facts = facts_of(type);
+    if (cols % facts->block) return 0;
+    return (uint64_t)rows * (cols / facts->block) * facts->block_bytes;
 }
 
 static uint32_t dim_value(const vti_hparams *p, dim which)
@@ -105,16 +101,16 @@ static void tensor_name(vti_role role, uint32_t layer, char *buffer, size_t capa
 static vt_status native_type(const vt_gguf *gguf, const vti_gguf_tensor *tensor,
                              vti_weight_type *out, vt_error *err)
 {
-    for (size_t i = 0; i < sizeof native_types / sizeof native_types[0]; i++) {
-        if (native_types[i].ggml == tensor->type) {
-            *out = native_types[i].type;
-            return VT_OK;
-        }
+    char known[128] = "";
+    for (unsigned type = 0, at = 0; type < VTI_WEIGHT_TYPE_COUNT; type++) {
+        *out = (vti_weight_type)type;
+        if (ggml_numbers[type] == tensor->type) return VT_OK;
+        at += (unsigned)snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "",
+                                 vti_weight_type_name(*out));
     }
-    const vti_ggml_type *known = vti_ggml_type_find(tensor->type);
-    return vti_fail(err, VT_ERR_UNSUPPORTED,
-                    "%s: tensor %s has type %s; weights may be F32, F16, BF16 or Q8_0",
-                    vti_gguf_name(gguf), tensor->name, known ? known->name : "unknown");
+    return vti_fail(err, VT_ERR_UNSUPPORTED, "%s: tensor %s has type %s; supported are %s",
+                    vti_gguf_name(gguf), tensor->name, vti_ggml_type_find(tensor->type)->name,
+                    known);
 }
 
 vt_status vti_source_check(const vti_hparams *hparams, vti_role role, const vti_source *source,
@@ -129,9 +125,9 @@ vt_status vti_source_check(const vti_hparams *hparams, vti_role role, const vti_
     if (!may_be_there(hparams, role))
         return vti_fail(err, VT_ERR_UNSUPPORTED, "%s: a %s model has no such tensor", name,
                         vti_arch_name(hparams->arch));
-    if (is_vector(role) && type_facts[source->type].block != 1)
+    if (is_vector(role) && facts_of(source->type)->block != 1)
         return vti_fail(err, VT_ERR_UNSUPPORTED, "%s is a vector of type %s; expected floats", name,
-                        type_facts[source->type].name);
+                        facts_of(source->type)->name);
     uint64_t bytes = vti_source_bytes(source->type, rows, cols);
     if (bytes == 0 || bytes != source->size_bytes)
         return vti_fail(err, VT_ERR_FORMAT, "%s has %" PRIu64 " bytes, expected %" PRIu64, name,

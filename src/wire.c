@@ -159,7 +159,7 @@ bool vti_decode_session(const uint8_t *data, size_t bytes, vti_session_request *
     vti_reader r = {data, bytes, 0, false};
     out->context_tokens = vti_read_u32(&r);
     out->batch_tokens = vti_read_u32(&r);
-    out->kv_type = (vt_kv_type)read_enum(&r, VT_KV_F32 + 1);
+    out->kv_type = (vt_kv_type)read_enum(&r, VT_KV_Q8 + 1);
     return finished(&r);
 }
 

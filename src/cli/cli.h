@@ -76,6 +76,9 @@ uint64_t cli_now_ns(void);
 /* Warnings and errors of the library on stderr; everything if `verbose`. */
 vt_log cli_log(bool verbose);
 
+/* The path for messages: "standard input" for "-". */
+const char *cli_path_name(const char *path);
+
 /* Whole file, or stdin for "-"; malloc'd and NUL-terminated. NULL after a line on stderr. */
 char *cli_read_file(const char *path, size_t *bytes);
 
@@ -113,7 +116,8 @@ typedef struct cli_compute {
      "tokens of a prompt computed at once (default: 128)"},                                        \
     {"threads", 'T', CLI_U32, &(c).threads, 1, 1024, "N",                                          \
      "threads that compute (default: one per big core)"},                                          \
-    {"kv", 0, CLI_KV, &(c).session.kv_type, 0, 0, "f16|f32", "precision of the KV cache"},         \
+    {"kv", 0, CLI_KV, &(c).session.kv_type, 0, 0, "f16|f32|q8",                                 \
+     "precision of the KV cache (default: f16)"},                                                  \
     {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Devices"},                                           \
     {"devices", 'd', CLI_STRING, &(c).devices, 0, 0, "HOST:PORT,…",                                \
      "workers that run layers too, in this order"},                                                \

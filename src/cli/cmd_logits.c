@@ -56,7 +56,7 @@ static int run(int argc, char **argv)
     if (!ids_path || !out_path) return cli_error(CLI_USAGE, "logits needs --ids and -o");
     size_t bytes, count = 0;
     char *text = cli_read_file(ids_path, &bytes);
-    vt_token *ids = text ? cli_parse_ids(text, ids_path, &count) : NULL;
+    vt_token *ids = text ? cli_parse_ids(text, cli_path_name(ids_path), &count) : NULL;
     code = !text ? VT_ERR_IO : ids ? CLI_OK : VT_ERR_FORMAT;
     if (code == CLI_OK) code = cli_open_compute(&c);
     if (code == CLI_OK) {

@@ -172,7 +172,10 @@ static int answer(run_options *o, const char *prompt, size_t bytes)
     if (status == VT_OK)
         status = vt_session_generate(o->compute.handle, o->tokens, on_text, &text, &reason, &err);
     int code = CLI_OK;
-    if (text.print) putchar('\n');
+    if (text.print) {
+        putchar('\n');
+        fflush(stdout); /* before what follows on stderr */
+    }
     if (status == VT_ERR_CANCELLED)
         reason = VT_STOP_CALLER;
     else if (status != VT_OK)

@@ -74,7 +74,7 @@ static int convert(const tokenize_options *o)
     params.vocabulary_only = true;
     vt_model *model = cli_open_model(o->model_path, &params, &code);
     if (!model) return code;
-    const char *source = o->text ? "--prompt" : o->file ? o->file : "standard input";
+    const char *source = o->text ? "--prompt" : cli_path_name(o->file ? o->file : "-");
     size_t bytes = 0;
     char *text = o->text ? strdup(o->text) : cli_read_file(o->file ? o->file : "-", &bytes);
     if (o->text && text) bytes = strlen(text);

@@ -94,13 +94,16 @@ static int set_size(const cli_option *o, const char *text)
 
 static int set_kv(const cli_option *o, const char *text)
 {
-    if (strcmp(text, "f16") == 0)
-        *(vt_kv_type *)o->target = VT_KV_F16;
-    else if (strcmp(text, "f32") == 0)
-        *(vt_kv_type *)o->target = VT_KV_F32;
-    else
-        return bad_value(o, text, "f16 or f32");
-    return CLI_OK;
+    static const struct {
+        const char *name;
+        vt_kv_type type;
+    } types[] = {{"f16", VT_KV_F16}, {"f32", VT_KV_F32}, {"q8", VT_KV_Q8}};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(text, types[i].name) != 0) continue;
+        *(vt_kv_type *)o->target = types[i].type;
+        return CLI_OK;
+    }
+    return bad_value(o, text, "f16, f32 or q8");
 }
 
 static int set_value(const cli_option *o, const char *text)

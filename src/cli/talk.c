@@ -108,6 +108,11 @@ vt_log cli_log(bool verbose)
 
 /* --- input ------------------------------------------------------------------------------------- */
 
+const char *cli_path_name(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
 char *cli_read_file(const char *path, size_t *bytes)
 {
     bool standard = strcmp(path, "-") == 0;
@@ -125,8 +130,7 @@ char *cli_read_file(const char *path, size_t *bytes)
         }
     }
     if (!data || ferror(file)) {
-        cli_error(VT_ERR_IO, "cannot read %s: %s", standard ? "standard input" : path,
-                  strerror(errno));
+        cli_error(VT_ERR_IO, "cannot read %s: %s", cli_path_name(path), strerror(errno));
         free(data);
         data = NULL;
     }
