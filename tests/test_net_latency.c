@@ -1,4 +1,4 @@
-/* Round trips between two processes: that every byte comes back, and, printed, how long it takes. */
+/* Round trips between two processes: every byte comes back; prints how long that takes. */
 #include "net_support.h"
 
 #include <stdio.h>
