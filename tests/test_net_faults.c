@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* --- processes that die or stop ---------------------------------------------------------------- */
+/* --- processes that die or stop ----------------------------------------------------------- */
 
 /* Listens, tells the parent where, and takes part until it is killed. */
 static int take_part(void *argument)
@@ -140,7 +140,7 @@ static void our_own_absence(void **state)
     assert_int_equal(exit_status, 0);
 }
 
-/* --- connecting to nothing, or to the wrong thing ---------------------------------------------- */
+/* --- connecting to nothing, or to the wrong thing ----------------------------------------- */
 
 static vti_net_event connect_in_vain(const char *address, uint32_t timeout_ms)
 {
@@ -225,7 +225,7 @@ static void listener_that_hangs_up(void **state)
     close(fd);
 }
 
-/* --- listening --------------------------------------------------------------------------------- */
+/* --- listening ---------------------------------------------------------------------------- */
 
 static void expect_no_listener(vti_net *net, const char *address, vti_net_status status,
                                const char *part)
@@ -259,7 +259,7 @@ static void listening_where_one_may_not(void **state)
     vti_net_close(net);
 }
 
-/* --- keys and versions ------------------------------------------------------------------------- */
+/* --- keys and versions -------------------------------------------------------------------- */
 
 static void expect_both(const vti_net_key *key_a, const vti_net_key *key_b, const char *reason_a,
                         const char *reason_b)
@@ -327,7 +327,7 @@ static void another_version(void **state)
     vti_net_close(net);
 }
 
-/* --- strangers --------------------------------------------------------------------------------- */
+/* --- strangers ---------------------------------------------------------------------------- */
 
 typedef struct host {
     vti_net *net;
@@ -383,7 +383,8 @@ static void garbage(void **state)
     static const char request[] = "GET / HTTP/1.1\r\nHost: tablet\r\n\r\n";
     assert_int_equal(send(fd, request, sizeof request - 1, 0), sizeof request - 1);
     vti_net_event event = test_net_expect(server.net, VTI_NET_PEER_REJECTED);
-    assert_string_equal(event.reason, "it does not speak Voltron's protocol (it sent \"GET / HT\")");
+    assert_string_equal(event.reason, "it does not speak Voltron's protocol (it sent "
+                        "\"GET / HT\")");
     char answer[16];
     assert_int_equal(receive_all(fd, answer, sizeof answer), 0);
     close(fd);
@@ -439,7 +440,8 @@ static void malformed_frame(void **state)
     host server = open_host(NULL);
     int fd = test_net_dial(server.address);
     static const uint8_t session[] = "VLTN\x01\0\0\0\0\0\0\0\0\0\0\0"
-                                     "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+                                     "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+                                     "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "VLTF\x01\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "VLTF\x01\x0c\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
@@ -549,6 +551,7 @@ int main(void)
         cmocka_unit_test(stopped_peer),
         cmocka_unit_test(stopped_while_sent_to),
         cmocka_unit_test(our_own_absence),
+        cmocka_unit_test(descriptors_run_out),
         cmocka_unit_test(nothing_listens),
         cmocka_unit_test(name_that_does_not_exist),
         cmocka_unit_test(listener_that_says_nothing),
@@ -560,7 +563,6 @@ int main(void)
         cmocka_unit_test(slow_loris),
         cmocka_unit_test(malformed_frame),
         cmocka_unit_test(many_connections),
-        cmocka_unit_test(descriptors_run_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

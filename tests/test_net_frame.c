@@ -72,7 +72,8 @@ static void every_wrong_field_has_its_reason(void **state)
     (void)state;
     const uint32_t chunk = VTI_FRAME_CHUNK_MAX;
     const wrong_field cases[] = {
-        { { .magic = 1, .version = VTI_WIRE_VERSION, .type = VTI_FRAME_USER }, "wrong magic number" },
+        { { .magic = 1, .version = VTI_WIRE_VERSION, .type = VTI_FRAME_USER },
+          "wrong magic number" },
         { { .magic = VTI_FRAME_MAGIC, .version = 2, .type = VTI_FRAME_USER }, "wrong version" },
         { TYPED(0, .flags = 0), "unknown frame type" },
         { TYPED(5, .flags = 0), "unknown frame type" },

@@ -86,7 +86,8 @@ static void with_the_same_key(void **state)
 static void keys_depend_on_everything(void **state)
 {
     (void)state;
-    vti_net_key key = test_net_key("sixteen bytes or more"), other = test_net_key("another key....!");
+    vti_net_key key = test_net_key("sixteen bytes or more");
+    vti_net_key other = test_net_key("another key....!");
     vti_handshake a, b, c, d;
     start_pair(&a, &key, &b, &key);
     run_pair(&a, &b, 80);
@@ -122,7 +123,8 @@ static void keys_follow_the_document(void **state)
 static void different_keys(void **state)
 {
     (void)state;
-    vti_net_key key = test_net_key("sixteen bytes or more"), other = test_net_key("another key....!");
+    vti_net_key key = test_net_key("sixteen bytes or more");
+    vti_net_key other = test_net_key("another key....!");
     vti_handshake a, b;
     start_pair(&a, &key, &b, &other);
     run_pair(&a, &b, 80);
@@ -257,7 +259,7 @@ static void reflected_handshake(void **state)
     assert_int_equal(a.status, VTI_NET_ERR_KEY);
 }
 
-/* --- records ----------------------------------------------------------------------------------- */
+/* --- records ------------------------------------------------------------------------------ */
 
 typedef struct sealed {
     uint8_t bytes[VTI_RECORD_MAX];
@@ -344,7 +346,7 @@ static void changed_repeated_or_missing_records(void **state)
     expect_closed(BYTES_OF("\x41\0\x01\0"), 0, "an encrypted record has an impossible length");
 }
 
-/* --- the whole receiving side ------------------------------------------------------------------ */
+/* --- the whole receiving side ------------------------------------------------------------- */
 
 static const char *admit_small(void *user, const vti_frame_header *header)
 {
