@@ -180,7 +180,8 @@ uint64_t vti_net_after_ms(uint32_t ms); /* now + ms */
 #define VTI_NET_NEVER UINT64_MAX        /* a deadline that does not pass */
 
 /* Waits until at most `limit_bytes` are queued for the peer. ERR_GONE, ERR_TIMEOUT,
- * ERR_INTERRUPTED. Events stay queued for vti_net_wait. */
+ * ERR_INTERRUPTED. Events stay queued for vti_net_wait; release functions of what left the queue
+ * may be just about to be called by another thread. */
 vti_net_status vti_net_drain(vti_net *net, vti_net_peer peer, size_t limit_bytes,
                              uint64_t deadline_ns);
 

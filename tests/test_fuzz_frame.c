@@ -1,0 +1,90 @@
+/* Runs the fuzz target over its corpus.
+ *   test_fuzz_frame FILE …                 runs these files instead (a crash the fuzzer found)
+ *   test_fuzz_frame --write-seeds FOLDER   writes sessions of each kind there */
+#include "fuzz/fuzz_frame.c"
+#include "fuzz/replay.h"
+
+static void corpus_runs_through_the_target(void **state)
+{
+    (void)state;
+    assert_true(fuzz_replay("frame") > 0);
+}
+
+static size_t put_frame(uint8_t *wire, uint8_t type, uint32_t bytes, uint32_t offset)
+{
+    vti_frame_header header = { .type = type };
+    if (type >= VTI_FRAME_USER) header.step = 7;
+    vti_frame_set_chunk(&header, bytes, offset);
+    vti_frame_encode(wire, &header);
+    memset(wire + VTI_FRAME_HEADER_BYTES, 'a' + type % 26, header.chunk_bytes);
+    return VTI_FRAME_HEADER_BYTES + header.chunk_bytes;
+}
+
+/* A session as a good peer sends it in this mode: HELLO, messages, a heartbeat between the chunks
+ * of a large one, GOODBYE. */
+static size_t session(uint8_t *out, fuzz_mode mode, bool large)
+{
+    size_t size = 2;
+    out[0] = (uint8_t)mode;
+    out[1] = 13;
+    if (mode >= FUZZ_CONNECTED && mode <= FUZZ_KEYED) {
+        vti_handshake handshake;
+        static const vti_net_key key = { "one cluster key for the fuzzers" };
+        static const vti_handshake_secret secret = { "initiator secret initiator secr" };
+        vti_handshake_start(&handshake, true, mode == FUZZ_KEYED ? &key : NULL, &secret);
+        memcpy(out + size, handshake.output, handshake.output_bytes);
+        size += handshake.output_bytes;
+    }
+    size += put_frame(out + size, VTI_FRAME_HELLO, 6, 0);
+    size += put_frame(out + size, 20, 30, 0);
+    if (large) {
+        size += put_frame(out + size, 21, VTI_FRAME_CHUNK_MAX + 9, 0);
+        size += put_frame(out + size, VTI_FRAME_HEARTBEAT, 0, 0);
+        size += put_frame(out + size, 21, VTI_FRAME_CHUNK_MAX + 9, VTI_FRAME_CHUNK_MAX);
+    }
+    size += put_frame(out + size, 255, 0, 0);
+    return size + put_frame(out + size, VTI_FRAME_GOODBYE, 4, 0);
+}
+
+static int write_seeds(const char *folder)
+{
+    static uint8_t seed[VTI_FRAME_CHUNK_MAX + 2048];
+    static const char *const names[FUZZ_MODES] = { "frames", "connected", "listening", "keyed",
+                                                   "sealed", "records" };
+    for (int i = 0; i <= FUZZ_MODES; i++) {
+        char path[4096];
+        bool large = i == FUZZ_MODES;
+        size_t size = session(seed, large ? FUZZ_FRAMES : (fuzz_mode)i, large);
+        snprintf(path, sizeof path, "%s/%s", folder, large ? "chunks" : names[i]);
+        FILE *file = fopen(path, "wb");
+        if (!file || fwrite(seed, 1, size, file) != size || fclose(file) != 0) return 1;
+    }
+    return 0;
+}
+
+/* The seeds do get where they are meant to get. */
+static void good_sessions_are_understood(void **state)
+{
+    (void)state;
+    static uint8_t seed[VTI_FRAME_CHUNK_MAX + 2048];
+    assert_true(sodium_init() >= 0);
+    for (int mode = 0; mode < FUZZ_MODES; mode++) {
+        size_t size = session(seed, (fuzz_mode)mode, mode == FUZZ_FRAMES);
+        fuzz_trace trace = fuzz_run((fuzz_mode)mode, seed + 2, size - 2, 1);
+        bool stranger = mode == FUZZ_KEYED || mode == FUZZ_RECORDS;
+        assert_int_equal(trace.failed, stranger);
+        assert_int_equal(trace.messages, stranger ? 0 : mode == FUZZ_FRAMES ? 6 : 4);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--write-seeds") == 0) return write_seeds(argv[2]);
+    for (int i = 1; i < argc; i++) fuzz_replay_file(argv[i]);
+    if (argc > 1) return 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(corpus_runs_through_the_target),
+        cmocka_unit_test(good_sessions_are_understood),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
