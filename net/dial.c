@@ -56,10 +56,9 @@ static int try_target(vti_peer *peer, const vti_socket_address *target)
     int fd = vti_socket_open(target->storage.ss_family);
     if (fd < 0) return -fd;
     vti_link_socket(&peer->link, fd);
-    int result;
-    do result = connect(fd, (const struct sockaddr *)&target->storage, target->bytes);
-    while (result != 0 && errno == EINTR);
-    if (result != 0 && errno != EINPROGRESS) return errno;
+    if (connect(fd, (const struct sockaddr *)&target->storage, target->bytes) != 0 &&
+        errno != EINPROGRESS && errno != EINTR)
+        return errno;
     if (!vti_peer_poll(peer)) return ENOMEM;
     return -uv_poll_start(&peer->poll->handle, UV_WRITABLE, on_writable);
 }

@@ -11,6 +11,17 @@ vti_event *vti_event_new(vti_peer *peer, vti_net_event_type type)
     return event;
 }
 
+static void append(vti_net *net, vti_event *event)
+{
+    event->next = NULL;
+    if (net->last_event)
+        net->last_event->next = event;
+    else
+        net->first_event = event;
+    net->last_event = event;
+    net->event_count++;
+}
+
 void vti_event_push(vti_net *net, vti_event *event)
 {
     bool rejection = event->event.type == VTI_NET_PEER_REJECTED;
@@ -20,12 +31,7 @@ void vti_event_push(vti_net *net, vti_event *event)
         return;
     }
     net->rejections += rejection;
-    event->next = NULL;
-    if (net->last_event)
-        net->last_event->next = event;
-    else
-        net->first_event = event;
-    net->last_event = event;
+    append(net, event);
     vti_loop_changed(net);
 }
 
@@ -53,6 +59,7 @@ bool vti_event_pop(vti_net *net, vti_net_event *out)
     if (!event) return false;
     net->first_event = event->next;
     if (!net->first_event) net->last_event = NULL;
+    net->event_count--;
     *out = event->event;
     free(event);
     if (out->type == VTI_NET_MESSAGE) give_credit(net, out);
@@ -77,18 +84,14 @@ void vti_event_purge(vti_net *net, vti_net_peer id)
 {
     vti_event *event = net->first_event;
     net->first_event = net->last_event = NULL;
+    net->event_count = 0;
     while (event) {
         vti_event *next = event->next;
         if (id == 0 || event->event.peer == id) {
             vti_net_event_clear(&event->event);
             free(event);
         } else {
-            event->next = NULL;
-            if (net->last_event)
-                net->last_event->next = event;
-            else
-                net->first_event = event;
-            net->last_event = event;
+            append(net, event);
         }
         event = next;
     }

@@ -35,7 +35,8 @@ void vti_handshake_start(vti_handshake *handshake, bool initiator, const vti_net
     *handshake = (vti_handshake){ .initiator = initiator, .keyed = key != NULL };
     put_u32(handshake->mine, PREAMBLE_MAGIC);
     put_u16(handshake->mine + 4, VTI_WIRE_VERSION);
-    put_u16(handshake->mine + 6, key ? VTI_FEATURE_KEY : 0);
+    unsigned features = (key ? VTI_FEATURE_KEY : 0) | (initiator ? VTI_FEATURE_INITIATOR : 0);
+    put_u16(handshake->mine + 6, (uint16_t)features);
     if (key) {
         handshake->key = *key;
         handshake->secret = *secret;
@@ -94,6 +95,7 @@ static void check_fixed(vti_handshake *handshake)
     if (!handshake->initiator) send_bytes(handshake, handshake->mine, VTI_PREAMBLE_BYTES);
     unsigned version = get_u16(input + 4);
     bool has_key = get_u16(input + 6) & VTI_FEATURE_KEY;
+    bool is_initiator = get_u16(input + 6) & VTI_FEATURE_INITIATOR;
     if (version != VTI_WIRE_VERSION) {
         fail(handshake, VTI_NET_ERR_HANDSHAKE, "this side speaks wire version %u, the other side "
              "version %u: run the same Voltron release on both", VTI_WIRE_VERSION, version);
@@ -101,6 +103,9 @@ static void check_fixed(vti_handshake *handshake)
         fail(handshake, VTI_NET_ERR_KEY, "%s has a cluster key, %s has none: give both the same "
              "key, or none on either side", has_key ? "the other side" : "this side",
              has_key ? "this side" : "the other side");
+    } else if (is_initiator == handshake->initiator) {
+        /* TCP may connect a port to itself where nothing listens. */
+        fail(handshake, VTI_NET_ERR_HANDSHAKE, "the connection leads back to where it came from");
     }
 }
 

@@ -3,8 +3,10 @@
  * The connecting side (initiator) sends a preamble, the other answers with its own: 48 bytes each,
  * of which the first 8 keep their meaning in all versions, so that a mismatch can be named:
  *
- *   0 magic "VLTN"   4 version u16   6 features u16 (bit 0: has a key)   8 reserved u64, zero
+ *   0 magic "VLTN"   4 version u16   6 features u16   8 reserved u64, zero
  *  16 ephemeral X25519 public key (zero without a key)
+ *
+ * Feature bit 0: has a key; bit 1: is the initiator; others are ignored.
  *
  * With a key each side then proves that it has the same one by a 32-byte confirmation, the
  * initiator first, so that a stranger learns nothing from a listener. All keys come from the
@@ -18,6 +20,7 @@
 #define VTI_PREAMBLE_BYTES 48u
 #define VTI_CONFIRM_BYTES 32u
 #define VTI_FEATURE_KEY 1u
+#define VTI_FEATURE_INITIATOR 2u
 
 typedef struct vti_handshake_secret {
     uint8_t bytes[32];

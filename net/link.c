@@ -31,9 +31,12 @@ static ssize_t socket_receive(vti_link *link, void *buffer, size_t bytes)
     return errno == EWOULDBLOCK ? -EAGAIN : -errno;
 }
 
+static void socket_finish(vti_link *link) { shutdown(link->fd, SHUT_WR); }
+
 void vti_link_socket(vti_link *link, int fd)
 {
-    *link = (vti_link){ .send = socket_send, .receive = socket_receive, .fd = fd };
+    *link = (vti_link){ .send = socket_send, .receive = socket_receive, .finish = socket_finish,
+                        .fd = fd };
 }
 
 static int prepare(int fd)

@@ -14,6 +14,8 @@ struct vti_link {
     ssize_t (*send)(vti_link *link, const struct iovec *parts, int count);
     /* Bytes received, 0 at the end of the stream, or -errno; -EAGAIN: none now. Never blocks. */
     ssize_t (*receive)(vti_link *link, void *buffer, size_t bytes);
+    /* Nothing more will be sent: the other side sees the end of the stream after the last byte. */
+    void (*finish)(vti_link *link);
     int fd; /* polled for readiness */
 };
 

@@ -50,7 +50,8 @@ static void welcome(vti_net *net, int fd, const vti_socket_address *from)
     make_room(net);
     uv_mutex_lock(&net->lock);
     vti_peer *peer = NULL;
-    if (net->peer_count < net->params.peers_max) peer = vti_peer_new(net, true);
+    if (net->peer_count < net->params.peers_max && net->event_count < VTI_EVENTS_MAX)
+        peer = vti_peer_new(net, true);
     if (!peer) reject(net, from);
     if (peer) peer->state = VTI_PEER_HANDSHAKE;
     uv_mutex_unlock(&net->lock);

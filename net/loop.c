@@ -150,8 +150,11 @@ static bool spin_round(vti_net *net, uint64_t deadline_ns)
 /* One round, as the owner and without the lock. */
 static void run_round(vti_net *net, uint64_t deadline_ns, bool spin)
 {
-    if (spin && net->params.spin_us > 0 && spin_round(net, deadline_ns)) return;
     uint64_t now = uv_hrtime();
+    if (spin && net->params.spin_us > 0 && now < deadline_ns) {
+        if (spin_round(net, deadline_ns)) return;
+        now = uv_hrtime();
+    }
     if (now >= deadline_ns) {
         uv_run(&net->loop, UV_RUN_NOWAIT);
         return;

@@ -88,7 +88,7 @@ typedef const char *vti_net_admit_fn(void *user, vti_net_peer peer,
 typedef struct vti_net_params {
     const vti_net_key *key;        /* copied; NULL: no encryption, listen on loopback only */
     const char *name;              /* what this side calls itself, at most 63 bytes; NULL: "" */
-    uint32_t heartbeat_ms;         /* 250: sign of life at least this often */
+    uint32_t heartbeat_ms;         /* 250: sign of life this often; alike on all devices */
     uint32_t heartbeat_misses;     /* 3: lost after that many intervals without one */
     uint32_t handshake_timeout_ms; /* 2000: for incoming peers */
     uint32_t handshakes_max;       /* 16: incoming peers that have not proved themselves; one more
@@ -108,8 +108,8 @@ vti_net_params vti_net_params_default(void);
 /* ERR_ARGUMENT (a parameter that is 0 or out of range, by name), ERR_MEMORY, ERR_SYSTEM. */
 vti_net_status vti_net_open(const vti_net_params *params, vti_net **out, vti_net_error *err);
 
-/* Says GOODBYE to every peer, gives queued bytes a quarter of a second to leave, then closes
- * everything, calls outstanding release callbacks and frees. NULL is fine. */
+/* Disconnects every peer with a GOODBYE (what is still queued is dropped), gives that a quarter of
+ * a second to arrive, calls outstanding release functions and frees. NULL is fine. */
 void vti_net_close(vti_net *net);
 
 /* --- peers ---------------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@
 #define VTI_LINGER_MS 250u          /* for a farewell to be read by the other side */
 #define VTI_READ_BYTES (64u << 10)  /* one read from a socket */
 #define VTI_REJECTIONS_MAX 64u      /* PEER_REJECTED events kept for the caller */
+#define VTI_EVENTS_MAX 4096u        /* events in the queue past which nobody new is let in */
 #define VTI_ADDRESSES_MAX 8u        /* of one name that are tried */
 
 typedef struct vti_peer vti_peer;
@@ -132,7 +133,7 @@ struct vti_net {
     vti_listener *listeners;
     bool closing;
     vti_event *first_event, *last_event;
-    uint32_t rejections;   /* in the queue */
+    uint32_t event_count, rejections; /* in the queue; the second is part of the first */
 };
 
 /* loop.c */

@@ -225,7 +225,7 @@ void vti_stream_flush(vti_peer *peer)
     }
     if (ended && !peer->shut) {
         peer->shut = true;
-        shutdown(peer->link.fd, SHUT_WR);
+        peer->link.finish(&peer->link);
     }
     vti_stream_update(peer);
 }

@@ -31,9 +31,10 @@ static size_t session(uint8_t *out, fuzz_mode mode, bool large)
         vti_handshake handshake;
         static const vti_net_key key = { "one cluster key for the fuzzers" };
         static const vti_handshake_secret secret = { "initiator secret initiator secr" };
-        vti_handshake_start(&handshake, true, mode == FUZZ_KEYED ? &key : NULL, &secret);
-        memcpy(out + size, handshake.output, handshake.output_bytes);
-        size += handshake.output_bytes;
+        vti_handshake_start(&handshake, mode != FUZZ_CONNECTED, mode == FUZZ_KEYED ? &key : NULL,
+                            &secret);
+        memcpy(out + size, handshake.mine, VTI_PREAMBLE_BYTES);
+        size += VTI_PREAMBLE_BYTES;
     }
     size += put_frame(out + size, VTI_FRAME_HELLO, 6, 0);
     size += put_frame(out + size, 20, 30, 0);

@@ -21,6 +21,8 @@ static int take_part(void *argument)
     vti_net_params params = vti_net_params_default();
     vti_net *net;
     vti_net_event event;
+    params.heartbeat_ms = 50;
+    params.heartbeat_misses = 100;
     alarm(60);
     if (vti_net_open(&params, &net, NULL) != VTI_NET_OK ||
         vti_net_listen(net, "127.0.0.1:0", address, NULL) != VTI_NET_OK ||
@@ -392,8 +394,8 @@ static void garbage(void **state)
     for (int round = 0; round < 30; round++) {
         uint8_t noise[3000];
         for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)test_random_u64(&random);
-        if (round % 3 == 1) memcpy(noise, "VLTN\x01\0\0\0\0\0\0\0\0\0\0\0", 16);
-        if (round % 3 == 2) memcpy(noise, "VLTN\x01\0\x01\0\0\0\0\0\0\0\0\0", 16);
+        if (round % 3 == 1) memcpy(noise, "VLTN\x01\0\x02\0\0\0\0\0\0\0\0\0", 16);
+        if (round % 3 == 2) memcpy(noise, "VLTN\x01\0\x03\0\0\0\0\0\0\0\0\0", 16);
         fd = test_net_dial(server.address);
         send(fd, noise, 8 + test_random_u64(&random) % (sizeof noise - 8), MSG_NOSIGNAL);
         shutdown(fd, SHUT_WR);
@@ -439,7 +441,7 @@ static void malformed_frame(void **state)
     (void)state;
     host server = open_host(NULL);
     int fd = test_net_dial(server.address);
-    static const uint8_t session[] = "VLTN\x01\0\0\0\0\0\0\0\0\0\0\0"
+    static const uint8_t session[] = "VLTN\x01\0\x02\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "VLTF\x01\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"

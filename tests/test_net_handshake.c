@@ -57,14 +57,14 @@ static void without_a_key(void **state)
 static void preamble_on_the_wire(void **state)
 {
     (void)state;
-    static const char expected[VTI_PREAMBLE_BYTES] = "VLTN\x01\0\0\0";
+    static const char expected[VTI_PREAMBLE_BYTES] = "VLTN\x01\0\x02\0";
     vti_handshake a;
     vti_handshake_start(&a, true, NULL, NULL);
     assert_int_equal(a.output_bytes, VTI_PREAMBLE_BYTES);
     assert_memory_equal(a.output, expected, VTI_PREAMBLE_BYTES);
     vti_net_key key = test_net_key("sixteen bytes or more");
     vti_handshake_start(&a, true, &key, &secret_a);
-    assert_memory_equal(a.output, "VLTN\x01\0\x01\0\0\0\0\0\0\0\0\0", 16);
+    assert_memory_equal(a.output, "VLTN\x01\0\x03\0\0\0\0\0\0\0\0\0", 16);
 }
 
 static void with_the_same_key(void **state)
@@ -230,7 +230,7 @@ static void small_order_public_key(void **state)
 {
     (void)state;
     vti_net_key key = test_net_key("sixteen bytes or more");
-    uint8_t preamble[VTI_PREAMBLE_BYTES] = "VLTN\x01\0\x01\0";
+    uint8_t preamble[VTI_PREAMBLE_BYTES] = "VLTN\x01\0\x03\0";
     for (int i = 0; i < 2; i++) {
         vti_handshake b;
         preamble[16] = (uint8_t)i;
@@ -241,22 +241,30 @@ static void small_order_public_key(void **state)
     }
 }
 
-/* The other side's own bytes sent back to it. */
-static void reflected_handshake(void **state)
+/* An initiator gets its own bytes back; `disguised`: changed to look like an answer. */
+static vti_net_status reflect(const vti_net_key *key, bool disguised)
 {
-    (void)state;
-    vti_net_key key = test_net_key("sixteen bytes or more");
     vti_handshake a;
-    vti_handshake_start(&a, true, &key, &secret_a);
+    vti_handshake_start(&a, true, key, &secret_a);
     for (int i = 0; i < 2 && a.output_bytes > 0; i++) {
         uint8_t bytes[sizeof a.output];
         size_t size = a.output_bytes;
         memcpy(bytes, a.output, size);
         a.output_bytes = 0;
+        if (disguised && i == 0) bytes[6] ^= VTI_FEATURE_INITIATOR;
         vti_handshake_feed(&a, bytes, size);
     }
     assert_int_equal(a.state, VTI_HANDSHAKE_FAILED);
-    assert_int_equal(a.status, VTI_NET_ERR_KEY);
+    return a.status;
+}
+
+static void reflected_handshake(void **state)
+{
+    (void)state;
+    vti_net_key key = test_net_key("sixteen bytes or more");
+    assert_int_equal(reflect(NULL, false), VTI_NET_ERR_HANDSHAKE);
+    assert_int_equal(reflect(&key, false), VTI_NET_ERR_HANDSHAKE);
+    assert_int_equal(reflect(&key, true), VTI_NET_ERR_KEY);
 }
 
 /* --- records ------------------------------------------------------------------------------ */
