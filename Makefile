@@ -19,8 +19,9 @@ endif
 AR        := $(CROSS)ar
 DEB_ARCH  := $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(ARCH)))
 RUN       ?= qemu-$(ARCH)-static -cpu $(or $(QEMU_CPU),max)
-export PKG_CONFIG_LIBDIR = /usr/lib/$(ARCH)-linux-gnu/pkgconfig:/usr/share/pkgconfig
+PKG_CONFIG := PKG_CONFIG_LIBDIR=/usr/lib/$(ARCH)-linux-gnu/pkgconfig:/usr/share/pkgconfig pkg-config
 endif
+PKG_CONFIG ?= pkg-config
 ifeq ($(origin CC),default)
 CC        := gcc
 endif
@@ -44,11 +45,11 @@ LDFLAGS_SAN := $(filter -fsanitize=%,$(CFLAGS_$(MODE)))
 # pkg-config modules and the Debian packages that bring them.
 MODULES   := openblas libzstd libuv libpcre2-8 libutf8proc libsodium jansson
 TEST_MODULES := cmocka
-DEPS_OK   := $(shell pkg-config --exists $(MODULES) 2>/dev/null && echo yes)
+DEPS_OK   := $(shell $(PKG_CONFIG) --exists $(MODULES) 2>/dev/null && echo yes)
 ifeq ($(DEPS_OK),yes)
-LIB_CFLAGS := $(shell pkg-config --cflags $(MODULES))
-LIBS       := $(shell pkg-config --libs $(MODULES)) -lm
-TEST_LIBS   = $(shell pkg-config --libs $(TEST_MODULES))
+LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(MODULES))
+LIBS       := $(shell $(PKG_CONFIG) --libs $(MODULES)) -lm
+TEST_LIBS   = $(shell $(PKG_CONFIG) --libs $(TEST_MODULES))
 endif
 
 FLAG_HASH := $(shell echo '$(ALL_CFLAGS) $(LIB_CFLAGS)' | cksum | cut -d' ' -f1)
@@ -94,12 +95,17 @@ all: check-deps $(LIB) $(CLI) $(BENCH)
 
 ## run        install what is missing, build, tell a story on three local device processes
 run: deps
-	@+$(MAKE) --no-print-directory all
-	$(Q)$(RUN) $(BUILD)/voltron-run --local 3 -p "Once upon a time" -n 200
+	@+$(MAKE) --no-print-directory run-story
 
 ## test       install what is missing, build, run all tests
 test: deps
-	@+$(MAKE) --no-print-directory all tests
+	@+$(MAKE) --no-print-directory run-tests
+
+# Apart from run and test, so that make looks at the libraries after they were installed.
+run-story: all
+	$(Q)$(RUN) $(CLI) --local 3 -p "Once upon a time" -n 200
+
+run-tests: all tests
 	$(Q)VOLTRON_RUNNER='$(RUN)' VOLTRON_BIN=$(OUT) tests/run.sh $(OUT)
 
 tests: check-deps $(TESTS) $(EXAMPLES) $(CLI)

@@ -198,7 +198,7 @@ size_t vt_tokenize_bound(const vt_model *model, size_t text_bytes);
 
 /* Writes the token ids of `text` into `tokens` (room for `capacity`) and their number into *count.
  * Bytes that are not UTF-8 are kept, as byte tokens. ERR_ARGUMENT if the room does not suffice
- * (*count then is what is needed), ERR_MEMORY. */
+ * (*count then is what is needed), ERR_FORMAT if the vocabulary cannot spell a byte, ERR_MEMORY. */
 vt_status vt_tokenize(const vt_model *model, const char *text, size_t text_bytes, unsigned flags,
                       vt_token *tokens, size_t capacity, size_t *count, vt_error *err);
 
@@ -333,8 +333,8 @@ const vt_token *vt_session_history(const vt_session *session, size_t *count);
 /* Logits after the newest token, or NULL before the first. Valid until the next call. */
 vt_status vt_session_logits(vt_session *session, const float **out, vt_error *err);
 
-/* Ends a running call soon with ERR_CANCELLED (generate: VT_STOP_CALLER). Callable from any thread
- * and from signal handlers; the next call starts afresh. */
+/* Ends the running call soon, or else the next one at once, with ERR_CANCELLED (generate:
+ * VT_STOP_CALLER). Callable from any thread and from signal handlers. */
 void vt_session_cancel(vt_session *session);
 
 void vt_session_get_stats(const vt_session *session, vt_session_stats *out);

@@ -265,6 +265,7 @@ static vt_status compute(vt_session *s, const logits_sink *sink, vt_error *err)
     bool remote = s->cluster && vti_cluster_has_remote(s->cluster);
     vt_status status = remote ? compute_in_cluster(s, sink, err) : compute_here(s, sink, err);
     if (remote && status != VT_OK) vti_cluster_forget_steps(s->cluster);
+    if (status == VT_ERR_CANCELLED) atomic_store(&s->cancelled, false); /* served */
     s->logits_valid = status == VT_OK;
     return status;
 }
@@ -291,7 +292,6 @@ static vt_status append(vt_session *s, const vt_token *tokens, size_t count, vt_
 static vt_status feed(vt_session *s, const vt_token *tokens, size_t count, const logits_sink *sink,
                       vt_error *err)
 {
-    atomic_store(&s->cancelled, false);
     /* A token drawn but not yet computed goes first, and is decoding. */
     VTI_TRY(append(s, tokens, count, err));
     uint64_t start = vti_now_ns();
@@ -370,7 +370,6 @@ static vt_status next_token(vt_session *s, vt_token *out, vt_error *err)
 
 vt_status vt_session_next(vt_session *s, vt_token *out, vt_error *err)
 {
-    atomic_store(&s->cancelled, false);
     return next_token(s, out, err);
 }
 
@@ -404,7 +403,7 @@ static vt_status generate(vt_session *s, uint64_t max_tokens, vti_utf8_stream *u
             *reason = VT_STOP_TOKEN;
             return VT_OK;
         }
-        if (!emit(s, utf8, token, on_text, user) || atomic_load(&s->cancelled)) {
+        if (!emit(s, utf8, token, on_text, user) || atomic_exchange(&s->cancelled, false)) {
             *reason = VT_STOP_CALLER;
             return VT_OK;
         }
@@ -417,7 +416,6 @@ vt_status vt_session_generate(vt_session *s, uint64_t max_tokens, vt_text_fn on_
 {
     vti_utf8_stream utf8 = {0};
     vt_stop_reason why = VT_STOP_LENGTH;
-    atomic_store(&s->cancelled, false);
     vt_status status = generate(s, max_tokens, &utf8, on_text, user, &why, err);
     if (status == VT_ERR_CANCELLED) {
         status = VT_OK;
@@ -456,7 +454,6 @@ vt_status vt_session_logits(vt_session *s, const float **out, vt_error *err)
 {
     *out = NULL;
     if (s->history_count == 0) return VT_OK;
-    atomic_store(&s->cancelled, false);
     VTI_TRY(compute_drawn(s, err));
     *out = s->logits;
     return VT_OK;

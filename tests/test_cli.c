@@ -265,8 +265,9 @@ static void interrupted(void **state)
 {
     (void)state;
     expect("yes 'The little fox ran.' | head -n 40000 > $0.txt;"
-           "timeout --preserve-status -s INT 1 RUN -f $0.txt -c 300000 --local 2 --no-echo;"
-           "code=$?; rm -f $0.txt; exit $code",
+           "RUN -f $0.txt -c 300000 --local 2 --no-echo 2>$0.err & p=$!;"
+           "until grep -q device $0.err; do sleep 0.05; done; kill -INT $p; wait $p;"
+           "code=$?; cat $0.err >&2; rm -f $0.txt $0.err; exit $code",
            130, NULL, "ended by interrupted");
     expect("yes 'The little fox ran.' | head -n 40000 > $0.txt;"
            "timeout --preserve-status -s INT 1 RUN ppl --text $0.txt;"

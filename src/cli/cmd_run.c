@@ -165,9 +165,9 @@ static int answer(run_options *o, const char *prompt, size_t bytes)
     vt_stop_reason reason = VT_STOP_LENGTH;
     text_buffer text = {.print = !o->json};
     unsigned flags = VT_TOKENIZE_BOS | (o->special ? VT_TOKENIZE_SPECIAL : 0);
+    cli_cancel_on_interrupt(o->compute.handle);
     if (!o->json) cli_print_devices(&o->compute, false);
     if (text.print && !o->no_echo) on_text(&text, prompt, bytes);
-    cli_cancel_on_interrupt(o->compute.handle);
     vt_status status = vt_session_feed_text(o->compute.handle, prompt, bytes, flags, &err);
     if (status == VT_OK)
         status = vt_session_generate(o->compute.handle, o->tokens, on_text, &text, &reason, &err);
