@@ -13,6 +13,11 @@ void vti_kernels_init_scalar_quant(vti_kernels *kernels);
 void vti_kernels_init_scalar_vector(vti_kernels *kernels);
 void vti_kernels_init_scalar_attention(vti_kernels *kernels);
 
+/* For kernels that leave unusual head sizes to them. */
+void vti_attention_f32_scalar(const vti_attention_args *args);
+void vti_attention_f16_scalar(const vti_attention_args *args);
+void vti_attention_q8_scalar(const vti_attention_args *args);
+
 static inline void vti_matmul_set(vti_kernels *kernels, vti_weight_type type,
                                   vti_matmul_fn *matmul, const char *name)
 {

@@ -166,17 +166,17 @@ static void attend(const vti_attention_args *a, size_t row_bytes, load_fn *load)
         for (size_t head = 0; head < a->heads; head++) attend_query(a, t, head, row_bytes, load);
 }
 
-static void attention_f32(const vti_attention_args *a)
+void vti_attention_f32_scalar(const vti_attention_args *a)
 {
     attend(a, row_bytes_f32(a->head_dim), load_f32);
 }
 
-static void attention_f16(const vti_attention_args *a)
+void vti_attention_f16_scalar(const vti_attention_args *a)
 {
     attend(a, row_bytes_f16(a->head_dim), load_f16);
 }
 
-static void attention_q8(const vti_attention_args *a)
+void vti_attention_q8_scalar(const vti_attention_args *a)
 {
     attend(a, row_bytes_q8(a->head_dim), load_q8);
 }
@@ -200,8 +200,8 @@ static void attention_merge(float *out, const float *partial, size_t partial_str
 
 void vti_kernels_init_scalar_attention(vti_kernels *kernels)
 {
-    kernels->kv[VTI_KV_F32] = (vti_kv_kernel){row_bytes_f32, store_f32, attention_f32};
-    kernels->kv[VTI_KV_F16] = (vti_kv_kernel){row_bytes_f16, store_f16, attention_f16};
-    kernels->kv[VTI_KV_Q8] = (vti_kv_kernel){row_bytes_q8, store_q8, attention_q8};
+    kernels->kv[VTI_KV_F32] = (vti_kv_kernel){row_bytes_f32, store_f32, vti_attention_f32_scalar};
+    kernels->kv[VTI_KV_F16] = (vti_kv_kernel){row_bytes_f16, store_f16, vti_attention_f16_scalar};
+    kernels->kv[VTI_KV_Q8] = (vti_kv_kernel){row_bytes_q8, store_q8, vti_attention_q8_scalar};
     kernels->attention_merge = attention_merge;
 }
