@@ -12,6 +12,7 @@ static void overlay(vti_kernels *kernels)
     if (kernels->features & VTI_CPU_AVX2) {
         vti_kernels_init_vector_avx2(kernels);
         vti_kernels_init_attention_avx2(kernels);
+        vti_kernels_init_matmul_float_avx2(kernels);
     }
     if (kernels->features & VTI_CPU_AVX512) {
         vti_kernels_init_vector_avx512(kernels);

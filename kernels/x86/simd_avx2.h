@@ -90,6 +90,11 @@ static inline vf vf_load_f16_n(const void *p, size_t n)
     memcpy(halves, p, 2 * n);
     return vf_load_f16(halves);
 }
+static inline vf vf_load_bf16(const void *p)
+{
+    __m256i halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(halves, 16));
+}
 static inline vf vf_broadcast_f16(const void *p)
 {
     uint16_t half;

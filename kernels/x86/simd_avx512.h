@@ -73,6 +73,11 @@ static inline vf vf_load_f16_n(const void *p, size_t n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p));
 }
+static inline vf vf_load_bf16(const void *p)
+{
+    __m512i halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(halves, 16));
+}
 static inline vf vf_broadcast_f16(const void *p)
 {
     uint16_t half;
