@@ -13,6 +13,8 @@ static void overlay(vti_kernels *kernels)
         vti_kernels_init_vector_avx2(kernels);
         vti_kernels_init_attention_avx2(kernels);
         vti_kernels_init_matmul_float_avx2(kernels);
+        vti_kernels_init_matmul_q8_avx2(kernels);
+        vti_kernels_init_matmul_k_avx2(kernels);
     }
     if (kernels->features & VTI_CPU_AVX512) {
         vti_kernels_init_vector_avx512(kernels);

@@ -7,6 +7,8 @@
 void vti_kernels_init_vector_avx2(vti_kernels *kernels);
 void vti_kernels_init_attention_avx2(vti_kernels *kernels);
 void vti_kernels_init_matmul_float_avx2(vti_kernels *kernels);
+void vti_kernels_init_matmul_q8_avx2(vti_kernels *kernels);
+void vti_kernels_init_matmul_k_avx2(vti_kernels *kernels);
 
 void vti_kernels_init_vector_avx512(vti_kernels *kernels);
 void vti_kernels_init_attention_avx512(vti_kernels *kernels);
