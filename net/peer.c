@@ -171,7 +171,6 @@ static void free_peer(vti_peer *peer)
     vti_peer **link = &net->peers;
     while (*link != peer) link = &(*link)->next;
     *link = peer->next;
-    net->peer_count--;
     vti_loop_changed(net);
     uv_mutex_unlock(&net->lock);
     free(peer->last_event);
@@ -196,6 +195,7 @@ void vti_peer_close(vti_peer *peer)
     vti_out *done = NULL;
     uv_mutex_lock(&peer->net->lock);
     peer->state = VTI_PEER_CLOSING;
+    peer->net->peer_count--;
     vti_sender_clear(&peer->sender, &done);
     vti_peer_drop_socket(peer);
     vti_loop_changed(peer->net);

@@ -128,7 +128,7 @@ struct vti_net {
     atomic_bool interrupted;
 
     vti_peer *peers;
-    uint32_t peer_count;
+    uint32_t peer_count;   /* that are not closing */
     uint64_t last_id;
     vti_listener *listeners;
     bool closing;

@@ -126,8 +126,15 @@ static void different_keys(void **state)
     vti_net_key key = test_net_key("sixteen bytes or more");
     vti_net_key other = test_net_key("another key....!");
     vti_handshake a, b;
+    static const uint8_t nothing[VTI_CONFIRM_BYTES];
     start_pair(&a, &key, &b, &other);
-    run_pair(&a, &b, 80);
+    carry(&a, &b, 80);
+    carry(&b, &a, 80);
+    carry(&a, &b, 80);
+    /* The answer to a wrong confirmation must not help anybody to guess our key. */
+    assert_int_equal(b.output_bytes, sizeof nothing);
+    assert_memory_equal(b.output, nothing, sizeof nothing);
+    carry(&b, &a, 80);
     const vti_handshake *sides[] = { &a, &b };
     for (int i = 0; i < 2; i++) {
         assert_int_equal(sides[i]->state, VTI_HANDSHAKE_FAILED);

@@ -249,15 +249,18 @@ static void on_signal(int number)
 static void interrupts(void **state)
 {
     (void)state;
-    vti_net *net = test_net_open(NULL);
+    vti_net_params params = vti_net_params_default();
+    params.heartbeat_ms = 600000; /* its timer shall not be what wakes us */
+    vti_net *net = test_net_open(&params);
     vti_net_event event;
     pthread_t thread;
+    uint64_t deadline = vti_net_after_ms(TEST_NET_MS);
     assert_int_equal(pthread_create(&thread, NULL, interrupt_later, net), 0);
-    assert_int_equal(vti_net_wait(net, VTI_NET_NEVER, &event), VTI_NET_ERR_INTERRUPTED);
+    assert_int_equal(vti_net_wait(net, deadline, &event), VTI_NET_ERR_INTERRUPTED);
     pthread_join(thread, NULL);
 
     vti_net_interrupt(net); /* nobody waits: the next one is interrupted, once */
-    assert_int_equal(vti_net_wait(net, VTI_NET_NEVER, &event), VTI_NET_ERR_INTERRUPTED);
+    assert_int_equal(vti_net_wait(net, deadline, &event), VTI_NET_ERR_INTERRUPTED);
     assert_int_equal(vti_net_wait(net, vti_net_after_ms(5), &event), VTI_NET_ERR_TIMEOUT);
     assert_int_equal(vti_net_wait(net, 0, &event), VTI_NET_ERR_TIMEOUT);
 
@@ -265,7 +268,8 @@ static void interrupts(void **state)
     signal(SIGALRM, on_signal);
     struct itimerval soon = { .it_value.tv_usec = 30000 };
     assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
-    assert_int_equal(vti_net_wait(net, VTI_NET_NEVER, &event), VTI_NET_ERR_INTERRUPTED);
+    assert_int_equal(vti_net_wait(net, deadline, &event), VTI_NET_ERR_INTERRUPTED);
+    assert_true(vti_net_now_ns() < deadline);
     signal(SIGALRM, SIG_DFL);
     vti_net_close(net);
 }
