@@ -9,8 +9,8 @@ enum { VTI_HEAD_ROWS = 16 };
 
 typedef struct vti_head {
     const vt_model *model;
-    float *norm; /* VTI_HEAD_ROWS × d */
-    void *act;   /* the same, as the output matrix's kernel wants it */
+    float *norm;                   /* VTI_HEAD_ROWS × d */
+    void *act[VTI_ACT_TYPE_COUNT]; /* the same, as the output matrix's kernel wants it */
 } vti_head;
 
 /* Loads the model's output matrix if that has not happened yet. */

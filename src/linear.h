@@ -5,9 +5,27 @@
 #include "pool.h"
 #include "weights.h"
 
-/* y[t] = W x[t]: y is tokens × W.rows floats; `act` is the input, prepared by the act kernel that
- * W's kernel asks for. The rows are shared among the pool's threads. */
-void vti_linear(const vti_kernels *kernels, vti_pool *pool, float *y, const vti_tensor *w,
-                const void *act, uint32_t tokens);
+/* What matrices are multiplied with: x is tokens × cols floats. Forms that the kernels want are made
+ * when the first matrix asks for them. */
+typedef struct vti_linear_input {
+    const vti_kernels *kernels;
+    vti_pool *pool;
+    const float *x;
+    uint32_t tokens, cols;
+    void *const *act; /* a buffer per vti_act_type, with room for tokens × cols */
+    bool ready[VTI_ACT_TYPE_COUNT];
+} vti_linear_input;
+
+/* One product: y is tokens × w->rows floats. */
+typedef struct vti_product {
+    float *y;
+    const vti_tensor *w;
+} vti_product;
+
+enum { VTI_PRODUCTS_MAX = 3 };
+
+/* y[t] = W x[t] for up to VTI_PRODUCTS_MAX matrices of one input, whose rows the pool's threads share
+ * as if they were one matrix: one hand-over instead of three. */
+void vti_linear(vti_linear_input *input, const vti_product *products, size_t count);
 
 #endif

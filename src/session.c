@@ -292,7 +292,6 @@ static vt_status append(vt_session *s, const vt_token *tokens, size_t count, vt_
 static vt_status feed(vt_session *s, const vt_token *tokens, size_t count, const logits_sink *sink,
                       vt_error *err)
 {
-    /* A token drawn but not yet computed goes first, and is decoding. */
     VTI_TRY(append(s, tokens, count, err));
     uint64_t start = vti_now_ns();
     uint32_t before = s->computed;
