@@ -48,11 +48,17 @@ TEST_MODULES := cmocka
 DEPS_OK   := $(shell $(PKG_CONFIG) --exists $(MODULES) 2>/dev/null && echo yes)
 ifeq ($(DEPS_OK),yes)
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(MODULES))
-LIBS       := $(shell $(PKG_CONFIG) --libs $(MODULES)) -lm
+# Only what is used: a library that is merely named would still be loaded, and OpenBLAS starts threads.
+LIBS       := -Wl,--as-needed $(shell $(PKG_CONFIG) --libs $(MODULES)) -lm
+ifdef STATIC
+# Debian's static libuv has a name of its own; gfortran is for LAPACK, of which nothing is used.
+STATIC_LIBS := $(shell $(PKG_CONFIG) --static --libs $(MODULES))
+LIBS       := -static $(filter-out -lgfortran,$(patsubst -luv,-l:libuv_a.a,$(STATIC_LIBS))) -lm
+endif
 TEST_LIBS   = $(shell $(PKG_CONFIG) --libs $(TEST_MODULES))
 endif
 
-FLAG_HASH := $(shell echo '$(ALL_CFLAGS) $(LIB_CFLAGS)' | cksum | cut -d' ' -f1)
+FLAG_HASH := $(shell echo '$(ALL_CFLAGS) $(LIB_CFLAGS) $(STATIC)' | cksum | cut -d' ' -f1)
 OUT       := $(BUILD)/$(MODE)-$(ARCH)-$(notdir $(CC))-$(FLAG_HASH)
 Q         := $(if $(V),,@)
 say        = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
@@ -133,6 +139,16 @@ check-deps:
 ifneq ($(DEPS_OK),yes)
 	@.ci/install-deps --check $(if $(CROSS),$(DEB_ARCH))
 endif
+
+## dist-aarch64  one self-contained static voltron-run for arm64 phones (Termux) and boards
+dist-aarch64:
+	@.ci/install-deps arm64
+	@+$(MAKE) --no-print-directory ARCH=aarch64 STATIC=1 strip-to-dist
+
+strip-to-dist: check-deps $(CLI)
+	@mkdir -p $(BUILD)/dist
+	$(Q)$(CROSS)strip -o $(BUILD)/dist/voltron-run-$(ARCH) $(CLI)
+	@ls -l $(BUILD)/dist/voltron-run-$(ARCH)
 
 ## clean      remove build/
 clean:
