@@ -15,8 +15,8 @@ typedef struct vti_block_type {
     void (*dequantize)(float *dst, const unsigned char *source, size_t columns);
 } vti_block_type;
 
-extern const vti_block_type vti_block_q8_0, vti_block_q4_0, vti_block_q4_k, vti_block_q5_k,
-    vti_block_q6_k;
+extern const vti_block_type vti_block_q8_0, vti_block_q4_0, vti_block_q5_0, vti_block_q4_k,
+    vti_block_q5_k, vti_block_q6_k;
 
 /* Byte of row r and column c (inside the block of 32) in an INT8 tile, and in a nibble tile. */
 static inline size_t vti_tile_byte(size_t r, size_t c)
@@ -38,6 +38,17 @@ static inline unsigned vti_nibble_take(const unsigned char *tile, size_t r, size
 {
     unsigned byte = tile[vti_nibble_byte(r, c)];
     return r < 8 ? byte & 15 : byte >> 4;
+}
+
+/* The fifth bit of row r and column c (inside the block of 32). */
+static inline void vti_fifth_place(unsigned char *fifths, size_t r, size_t c, unsigned bit)
+{
+    fifths[r * 4 + c % 4] |= (unsigned char)(bit << c / 4);
+}
+
+static inline unsigned vti_fifth_take(const unsigned char *fifths, size_t r, size_t c)
+{
+    return fifths[r * 4 + c % 4] >> c / 4 & 1;
 }
 
 /* The upper half of a signed nibble tile holds value - 8 in two's complement, so that the byte as

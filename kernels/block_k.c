@@ -121,8 +121,8 @@ static void place_q5_k(unsigned char *block, size_t r, const unsigned char *sour
     for (size_t c = 0; c < columns; c++) {
         unsigned char *sub = block + VTI_Q45_K_HEAD + c / 32 * VTI_Q5_K_SUB;
         unsigned q = source_q5_k(source, c);
-        sub[r * 4 + c % 4] |= (unsigned char)(q >> 4 << c % 32 / 4);
-        vti_nibble_place(sub + 64, r, c % 32, q & 15);
+        vti_fifth_place(sub, r, c % 32, q >> 4);
+        vti_nibble_place(sub + VTI_FIFTH_BYTES, r, c % 32, q & 15);
     }
 }
 
@@ -130,10 +130,10 @@ static void take_q5_k(float *dst, const unsigned char *block, size_t r, size_t c
 {
     for (size_t c = 0; c < columns; c++) {
         const unsigned char *sub = block + VTI_Q45_K_HEAD + c / 32 * VTI_Q5_K_SUB;
-        unsigned fifth = sub[r * 4 + c % 4] >> c % 32 / 4 & 1;
+        unsigned q = vti_nibble_take(sub + VTI_FIFTH_BYTES, r, c % 32);
+        q |= vti_fifth_take(sub, r, c % 32) << 4;
         dst[c] = weight(load_u16(block + 2 * r), load_u16(block + VTI_Q45_K_MINS + 2 * r),
-                        take_scale(block, r, c / 32),
-                        vti_nibble_take(sub + 64, r, c % 32) | fifth << 4);
+                        take_scale(block, r, c / 32), q);
     }
 }
 

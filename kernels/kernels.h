@@ -20,6 +20,7 @@ typedef enum vti_weight_type {
     VTI_BF16,
     VTI_Q8_0,
     VTI_Q4_0,
+    VTI_Q5_0,
     VTI_Q4_K,
     VTI_Q5_K,
     VTI_Q6_K,

@@ -143,6 +143,7 @@ static void dequantize_blocks(const vti_block_type *type, float *dst, const unsi
 
 BLOCK_TYPE(q8_0)
 BLOCK_TYPE(q4_0)
+BLOCK_TYPE(q5_0)
 BLOCK_TYPE(q4_k)
 BLOCK_TYPE(q5_k)
 BLOCK_TYPE(q6_k)
@@ -166,6 +167,7 @@ void vti_kernels_init_layout(vti_kernels *kernels)
     matmul[VTI_BF16] = TABLE_ENTRY(bf16, VTI_ACT_F32, 1, 1);
     matmul[VTI_Q8_0] = TABLE_ENTRY(q8_0, VTI_ACT_Q8, VTI_Q8_BLOCK, VTI_Q8_BLOCK);
     matmul[VTI_Q4_0] = TABLE_ENTRY(q4_0, VTI_ACT_Q8, VTI_Q8_BLOCK, VTI_Q8_BLOCK);
+    matmul[VTI_Q5_0] = TABLE_ENTRY(q5_0, VTI_ACT_Q8, VTI_Q8_BLOCK, VTI_Q8_BLOCK);
     matmul[VTI_Q4_K] = TABLE_ENTRY(q4_k, VTI_ACT_Q8K, VTI_K_BLOCK, VTI_Q8_BLOCK);
     matmul[VTI_Q5_K] = TABLE_ENTRY(q5_k, VTI_ACT_Q8K, VTI_K_BLOCK, VTI_Q8_BLOCK);
     matmul[VTI_Q6_K] = TABLE_ENTRY(q6_k, VTI_ACT_Q8K, VTI_K_BLOCK, VTI_Q8_BLOCK);

@@ -14,21 +14,23 @@
 enum {
     VTI_PANEL_ROWS = 16,
     VTI_TOKEN_GROUP = 4,
-    VTI_Q8_BLOCK = 32, /* columns of a Q8_0 or Q4_0 block, and of a sub-block of the K types */
+    VTI_Q8_BLOCK = 32, /* columns of a Q8_0, Q4_0, Q5_0 block, and of a sub-block of the K types */
     VTI_K_BLOCK = 256, /* columns of a K block; a row's last one may be narrower, in steps of 32 */
 
     /* Panel blocks, for 16 rows. First always 16 × F16: the scales d. */
     VTI_SCALES_BYTES = 32,
     VTI_TILE_BYTES = 512,  /* 32 columns of INT8: [8 groups of 4 columns][16 rows][4] */
     VTI_NIBBLE_BYTES = 256, /* 32 columns of 4 bits: [8 groups][8 rows][4], row r + 8 on top */
+    VTI_FIFTH_BYTES = 64, /* fifth bits of 32 columns: [16 rows][4], bit g is group g's */
     VTI_Q8_0_BYTES = VTI_SCALES_BYTES + VTI_TILE_BYTES,
     VTI_Q4_0_BYTES = VTI_SCALES_BYTES + VTI_NIBBLE_BYTES,
+    VTI_Q5_0_BYTES = VTI_SCALES_BYTES + VTI_FIFTH_BYTES + VTI_NIBBLE_BYTES,
     /* Q4_K, Q5_K: d, dmin, then 192 bytes of 6-bit scales and mins, then the sub-blocks. */
     VTI_Q45_K_MINS = 32,
     VTI_Q45_K_SCALES = 64,
     VTI_Q45_K_HEAD = 256,
     VTI_Q4_K_SUB = VTI_NIBBLE_BYTES,
-    VTI_Q5_K_SUB = 64 + VTI_NIBBLE_BYTES, /* [16 rows][4] bytes: bit g is bit 4 of group g */
+    VTI_Q5_K_SUB = VTI_FIFTH_BYTES + VTI_NIBBLE_BYTES,
     /* Q6_K: d, then [16 sub-blocks of 16 columns][16 rows] INT8 scales, then the sub-blocks: */
     VTI_Q6_K_SCALES = 32,
     VTI_Q6_K_HEAD = 288,
@@ -86,6 +88,11 @@ static inline size_t vti_panel_bytes_q8_0(size_t cols)
 static inline size_t vti_panel_bytes_q4_0(size_t cols)
 {
     return cols / VTI_Q8_BLOCK * VTI_Q4_0_BYTES;
+}
+
+static inline size_t vti_panel_bytes_q5_0(size_t cols)
+{
+    return cols / VTI_Q8_BLOCK * VTI_Q5_0_BYTES;
 }
 
 static inline size_t vti_panel_bytes_q4_k(size_t cols)

@@ -52,7 +52,14 @@ static void spread_nibbles(int8_t *w, const unsigned char *tile, size_t groups, 
     }
 }
 
-/* --- one scale per 32 columns: Q8_0, Q4_0 ----------------------------------------------------- */
+/* Adds the fifth bits to such a tile of 32 columns. */
+static void add_fifths(int8_t *w, const unsigned char *fifths)
+{
+    for (size_t i = 0; i < VTI_TILE_BYTES; i++)
+        w[i] = (int8_t)(w[i] | (fifths[i % VTI_FIFTH_BYTES] >> i / VTI_FIFTH_BYTES & 1) << 4);
+}
+
+/* --- one scale per 32 columns: Q8_0, Q4_0, Q5_0 ----------------------------------------------------- */
 
 /* w: the block's INT8 tile. */
 static void add_block(group_sums sums, const int8_t *w, const unsigned char *scales,
@@ -89,6 +96,20 @@ static void dot_panel_q4_0(group_sums sums, const unsigned char *panel, const un
         for (size_t i = 0; i < VTI_TILE_BYTES; i++) w[i] = (int8_t)(w[i] - 8);
         add_block(sums, w, panel, x, m);
         panel += VTI_Q4_0_BYTES;
+        x += m * VTI_ACT_Q8_BYTES;
+    }
+}
+
+static void dot_panel_q5_0(group_sums sums, const unsigned char *panel, const unsigned char *x,
+                           size_t cols, size_t m)
+{
+    for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
+        int8_t w[VTI_TILE_BYTES];
+        spread_nibbles(w, panel + VTI_SCALES_BYTES + VTI_FIFTH_BYTES, 8, 0);
+        add_fifths(w, panel + VTI_SCALES_BYTES);
+        for (size_t i = 0; i < VTI_TILE_BYTES; i++) w[i] = (int8_t)(w[i] - 16);
+        add_block(sums, w, panel, x, m);
+        panel += VTI_Q5_0_BYTES;
         x += m * VTI_ACT_Q8_BYTES;
     }
 }
@@ -171,9 +192,8 @@ static void dot_panel_q5_k(group_sums sums, const unsigned char *panel, const un
         block_sums total = {{{0}}, {{0}}};
         for (size_t sub = 0; sub < n / 32; sub++, sub_block += VTI_Q5_K_SUB, q += 32 * m) {
             int8_t w[VTI_TILE_BYTES];
-            spread_nibbles(w, sub_block + 64, 8, 0);
-            for (size_t i = 0; i < VTI_TILE_BYTES; i++)
-                w[i] = (int8_t)(w[i] | (sub_block[i % 64] >> i / 64 & 1) << 4);
+            spread_nibbles(w, sub_block + VTI_FIFTH_BYTES, 8, 0);
+            add_fifths(w, sub_block);
             add_sub_block(&total, panel, sub, w, x + m * VTI_ACT_Q8K_SUMS, q, m);
         }
         finish_block(sums, &total, panel, x, m, true);
@@ -246,6 +266,7 @@ static void matmul(float *y, size_t y_stride, const unsigned char *w, size_t pan
 
 MATMUL(q8_0, q8)
 MATMUL(q4_0, q8)
+MATMUL(q5_0, q8)
 MATMUL(q4_k, q8k)
 MATMUL(q5_k, q8k)
 MATMUL(q6_k, q8k)
@@ -254,6 +275,7 @@ void vti_kernels_init_scalar_quant(vti_kernels *kernels)
 {
     vti_matmul_set(kernels, VTI_Q8_0, matmul_q8_0, "matmul_q8_0_q8_16x4_scalar");
     vti_matmul_set(kernels, VTI_Q4_0, matmul_q4_0, "matmul_q4_0_q8_16x4_scalar");
+    vti_matmul_set(kernels, VTI_Q5_0, matmul_q5_0, "matmul_q5_0_q8_16x4_scalar");
     vti_matmul_set(kernels, VTI_Q4_K, matmul_q4_k, "matmul_q4_k_q8k_16x4_scalar");
     vti_matmul_set(kernels, VTI_Q5_K, matmul_q5_k, "matmul_q5_k_q8k_16x4_scalar");
     vti_matmul_set(kernels, VTI_Q6_K, matmul_q6_k, "matmul_q6_k_q8k_16x4_scalar");

@@ -54,6 +54,16 @@ static inline __m256i load_nibbles(const unsigned char *at, size_t half, bool is
     return is_signed ? _mm256_xor_si256(upper, _mm256_set1_epi8(8)) : upper;
 }
 
+/* Fifth bits followed by a plain nibble tile: the half's [8 rows][4] bytes 0…31. */
+static inline __m256i load_fives(const unsigned char *at, size_t group, size_t half)
+{
+    __m256i fifth = load_256(at + half * 32);
+    fifth = group < 4 ? _mm256_slli_epi32(fifth, 4 - (int)group)
+                      : _mm256_srli_epi32(fifth, (int)group - 4);
+    return _mm256_or_si256(load_nibbles(at + VTI_FIFTH_BYTES + group * 32, half, false),
+                           _mm256_and_si256(fifth, _mm256_set1_epi8(0x10)));
+}
+
 /* Of a half's 8 rows, those below `rows` of the panel. */
 static inline __m256i half_mask(size_t rows, size_t half)
 {

@@ -42,11 +42,7 @@ static inline __m256i load_q4_k(const unsigned char *sub, size_t group, size_t h
 
 static inline __m256i load_q5_k(const unsigned char *sub, size_t group, size_t half)
 {
-    __m256i fifth = load_256(sub + half * 32);
-    fifth = group < 4 ? _mm256_slli_epi32(fifth, 4 - (int)group)
-                      : _mm256_srli_epi32(fifth, (int)group - 4);
-    return _mm256_or_si256(load_nibbles(sub + 64 + group * 32, half, false),
-                           _mm256_and_si256(fifth, _mm256_set1_epi8(0x10)));
+    return load_fives(sub, group, half);
 }
 
 static inline __m256i load_q6_k(const unsigned char *sub, size_t group, size_t half)

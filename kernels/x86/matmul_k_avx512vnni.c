@@ -44,13 +44,9 @@ static inline __m512i load_q4_k(const unsigned char *sub, size_t group)
     return load_nibbles(sub + group * 32, true);
 }
 
-/* Bit 4 of every byte from bit `group` of the fifth bits. */
 static inline __m512i load_q5_k(const unsigned char *sub, size_t group)
 {
-    __m512i fifth = _mm512_loadu_si512(sub), nibbles = load_nibbles(sub + 64 + group * 32, false);
-    fifth = group < 4 ? _mm512_slli_epi32(fifth, 4 - (unsigned)group)
-                      : _mm512_srli_epi32(fifth, (unsigned)group - 4);
-    return _mm512_ternarylogic_epi32(nibbles, fifth, _mm512_set1_epi8(0x10), 0xf8);
+    return load_fives(sub, group);
 }
 
 static inline __m512i load_q6_k(const unsigned char *sub, size_t group)

@@ -1,4 +1,4 @@
-/* INT8 activations with a scale per 32 columns × Q8_0, Q4_0. Block sums are exact and are scaled
+/* INT8 activations with a scale per 32 columns × Q8_0, Q4_0, Q5_0. Block sums are exact and are scaled
  * and added in the order of columns, in one token as in many. */
 #include "int8_avx2.h"
 
@@ -10,10 +10,12 @@ enum {
     PREFETCH = 2048,   /* bytes ahead of a single token's reading */
 };
 
-/* What the two types differ in; constants where they are used. */
+/* What the types differ in; constants where they are used. */
 typedef struct form {
     size_t block_bytes;
-    bool is_signed; /* weights INT8 as they are, else 0…15 standing for q - 8 */
+    size_t span;    /* groups whose products can be added up as INT16 */
+    bool is_signed; /* weights INT8 as they are, else unsigned with an offset: */
+    int offset_log; /* they stand for q - 2^offset_log */
     __m256i (*load)(const unsigned char *block, size_t group, size_t half);
 } form;
 
@@ -27,8 +29,14 @@ static inline __m256i load_q4_0(const unsigned char *block, size_t group, size_t
     return load_nibbles(block + VTI_SCALES_BYTES + group * 32, half, true);
 }
 
-static const form q8_0 = {VTI_Q8_0_BYTES, true, load_q8_0};
-static const form q4_0 = {VTI_Q4_0_BYTES, false, load_q4_0};
+static inline __m256i load_q5_0(const unsigned char *block, size_t group, size_t half)
+{
+    return load_fives(block + VTI_SCALES_BYTES, group, half);
+}
+
+static const form q8_0 = {VTI_Q8_0_BYTES, 1, true, 0, load_q8_0};
+static const form q4_0 = {VTI_Q4_0_BYTES, 8, false, 3, load_q4_0};
+static const form q5_0 = {VTI_Q5_0_BYTES, 4, false, 4, load_q5_0};
 
 /* Blocks of half a panel. */
 typedef struct chunk {
@@ -43,20 +51,16 @@ static inline __m256i multiply(__m256i w, __m256i x, bool is_signed)
     return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 
-/* 8 groups of 4 bits stay below 2^15 as INT16. */
-static inline __m256i accumulate_group(__m256i dot, __m256i w, __m256i x, bool is_signed)
+/* bias: of the activations, -128 × sum. */
+static inline __m256i start_dot(const unsigned char *bias, const form f)
 {
-    __m256i products = multiply(w, x, is_signed);
-    if (!is_signed) return add_i16(dot, products);
-    return _mm256_add_epi32(dot, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
+    return f.is_signed ? _mm256_setzero_si256()
+                       : _mm256_srai_epi32(broadcast_i32(bias), 7 - f.offset_log);
 }
 
-/* bias: of the activations, -128 × sum. */
-static inline __m256i finish_dot(__m256i dot, const unsigned char *bias, bool is_signed)
+static inline __m256i widen(__m256i dot, __m256i products)
 {
-    if (is_signed) return dot;
-    __m256i start = _mm256_srai_epi32(broadcast_i32(bias), 4);
-    return _mm256_add_epi32(_mm256_madd_epi16(dot, _mm256_set1_epi16(1)), start);
+    return _mm256_add_epi32(dot, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
 }
 
 /* --- many tokens ------------------------------------------------------------------------------ */
@@ -82,23 +86,25 @@ tile(float *y, size_t y_stride, __m256i rows, const chunk *w, size_t blocks,
     for (size_t t = 0; t < m; t++)
         sums[t] = fresh ? _mm256_setzero_ps() : _mm256_maskload_ps(y + t * y_stride, rows);
     for (size_t b = 0; b < blocks; b++, x += m * VTI_ACT_Q8_BYTES) {
-        __m256i dots[VTI_TOKEN_GROUP];
+        __m256i dots[VTI_TOKEN_GROUP], span[VTI_TOKEN_GROUP];
 #pragma GCC unroll 4
-        for (size_t t = 0; t < m; t++) dots[t] = _mm256_setzero_si256();
+        for (size_t t = 0; t < m; t++) dots[t] = start_dot(x + (m + t) * 4, f);
 #pragma GCC unroll 8
         for (size_t group = 0; group < 8; group++) {
             __m256i column = _mm256_load_si256((const void *)w->w[b][group]);
             const unsigned char *q = x + 8 * m + group / 2 * m * 8 + group % 2 * 4;
 #pragma GCC unroll 4
-            for (size_t t = 0; t < m; t++)
-                dots[t] = accumulate_group(dots[t], column, broadcast_i32(q + t * 8), f.is_signed);
+            for (size_t t = 0; t < m; t++) {
+                __m256i product = multiply(column, broadcast_i32(q + t * 8), f.is_signed);
+                span[t] = group % f.span ? add_i16(span[t], product) : product;
+                if ((group + 1) % f.span == 0) dots[t] = widen(dots[t], span[t]);
+            }
         }
         __m256 scales = _mm256_load_ps(w->scales[b]);
 #pragma GCC unroll 4
         for (size_t t = 0; t < m; t++) {
-            __m256i dot = finish_dot(dots[t], x + (m + t) * 4, f.is_signed);
             __m256 scale = _mm256_mul_ps(scales, broadcast_f32(x + t * 4));
-            sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums[t]);
+            sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[t]), scale, sums[t]);
         }
     }
 #pragma GCC unroll 4
@@ -157,20 +163,23 @@ single(float *y, const unsigned char *block, const unsigned char *x, size_t cols
         sums[half] = accumulate ? _mm256_maskload_ps(y + half * HALF_ROWS, half_mask(rows, half))
                                 : _mm256_setzero_ps();
     for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
-        __m256i dots[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+        __m256i dots[2] = {start_dot(x + 4, f), start_dot(x + 4, f)}, span[2];
         for (size_t line = 0; line < f.block_bytes; line += 64)
             _mm_prefetch((const char *)block + PREFETCH + line, _MM_HINT_T0);
 #pragma GCC unroll 8
         for (size_t group = 0; group < 8; group++) {
             __m256i q = broadcast_i32(x + 8 + group * 4);
-            dots[0] = accumulate_group(dots[0], f.load(block, group, 0), q, f.is_signed);
-            dots[1] = accumulate_group(dots[1], f.load(block, group, 1), q, f.is_signed);
+#pragma GCC unroll 2
+            for (size_t half = 0; half < 2; half++) {
+                __m256i product = multiply(f.load(block, group, half), q, f.is_signed);
+                span[half] = group % f.span ? add_i16(span[half], product) : product;
+                if ((group + 1) % f.span == 0) dots[half] = widen(dots[half], span[half]);
+            }
         }
 #pragma GCC unroll 2
         for (size_t half = 0; half < 2; half++) {
-            __m256i dot = finish_dot(dots[half], x + 4, f.is_signed);
             __m256 scale = _mm256_mul_ps(load_scales(block, half), broadcast_f32(x));
-            sums[half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums[half]);
+            sums[half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[half]), scale, sums[half]);
         }
         block += f.block_bytes;
         x += VTI_ACT_Q8_BYTES;
@@ -200,9 +209,11 @@ single(float *y, const unsigned char *block, const unsigned char *x, size_t cols
 
 MATMUL(q8_0)
 MATMUL(q4_0)
+MATMUL(q5_0)
 
 void vti_kernels_init_matmul_q8_avx2(vti_kernels *kernels)
 {
     vti_matmul_set(kernels, VTI_Q8_0, matmul_q8_0, "matmul_q8_0_q8_8x4_avx2");
     vti_matmul_set(kernels, VTI_Q4_0, matmul_q4_0, "matmul_q4_0_q8_8x4_avx2");
+    vti_matmul_set(kernels, VTI_Q5_0, matmul_q5_0, "matmul_q5_0_q8_8x4_avx2");
 }

@@ -1,4 +1,4 @@
-/* INT8 activations with a scale per 32 columns × Q8_0, Q4_0.
+/* INT8 activations with a scale per 32 columns × Q8_0, Q4_0, Q5_0.
  *
  * VPDPBUSD multiplies unsigned by signed bytes, so weights are read as q + 128 and accumulators
  * start at the activations' -128 × sum. A lane is a row; 4 activations are broadcast to all lanes.
@@ -39,10 +39,16 @@ static inline __m512i load_q4_0(const unsigned char *block, size_t group)
     return _mm512_add_epi8(w, _mm512_set1_epi8(120));
 }
 
+static inline __m512i load_q5_0(const unsigned char *block, size_t group)
+{
+    return _mm512_add_epi8(load_fives(block + VTI_SCALES_BYTES, group), _mm512_set1_epi8(112));
+}
+
 static inline __attribute__((always_inline)) void
 spread(chunk *to, const unsigned char *panel, size_t block_bytes, load_fn *load, size_t blocks)
 {
     for (size_t b = 0; b < blocks; b++, panel += block_bytes) {
+#pragma GCC unroll 8
         for (size_t group = 0; group < 8; group++)
             _mm512_store_si512(to->w[b] + group * 64, load(panel, group));
         _mm512_store_ps(to->scales[b], load_scales(panel));
@@ -178,9 +184,11 @@ matmul(float *y, size_t y_stride, const unsigned char *w, size_t block_bytes, lo
 
 MATMUL(q8_0, VTI_Q8_0_BYTES)
 MATMUL(q4_0, VTI_Q4_0_BYTES)
+MATMUL(q5_0, VTI_Q5_0_BYTES)
 
 void vti_kernels_init_matmul_q8_avx512vnni(vti_kernels *kernels)
 {
     vti_matmul_set(kernels, VTI_Q8_0, matmul_q8_0, "matmul_q8_0_q8_16x12_avx512vnni");
     vti_matmul_set(kernels, VTI_Q4_0, matmul_q4_0, "matmul_q4_0_q8_16x12_avx512vnni");
+    vti_matmul_set(kernels, VTI_Q5_0, matmul_q5_0, "matmul_q5_0_q8_16x12_avx512vnni");
 }

@@ -40,6 +40,17 @@ static inline __m512i load_nibbles(const unsigned char *at, bool is_signed)
     return _mm512_ternarylogic_epi32(nibbles, mask, flips, 0x6a); /* (nibbles & mask) ^ flips */
 }
 
+/* Fifth bits followed by a plain nibble tile: a group of 4 columns → [16 rows][4] bytes 0…31. */
+static inline __m512i load_fives(const unsigned char *at, size_t group)
+{
+    __m512i fifth = _mm512_loadu_si512(at);
+    __m512i nibbles = load_nibbles(at + VTI_FIFTH_BYTES + group * 32, false);
+    fifth = group < 4 ? _mm512_slli_epi32(fifth, 4 - (unsigned)group)
+                      : _mm512_srli_epi32(fifth, (unsigned)group - 4);
+    /* nibbles | (fifth & 0x10) */
+    return _mm512_ternarylogic_epi32(nibbles, fifth, _mm512_set1_epi8(0x10), 0xf8);
+}
+
 static inline __mmask16 row_mask(size_t row, size_t row_end)
 {
     return (__mmask16)(0xffff >> (VTI_PANEL_ROWS - vti_panel_rows(row, row_end)));

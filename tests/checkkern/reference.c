@@ -54,6 +54,13 @@ static ck_weight q4_0_weight(const unsigned char *block, size_t c)
 /* Bit i of a little-endian bit string. */
 static unsigned bit(const unsigned char *bytes, size_t i) { return bytes[i / 8] >> i % 8 & 1; }
 
+static ck_weight q5_0_weight(const unsigned char *block, size_t c)
+{
+    unsigned byte = block[6 + c % 16], q = c < 16 ? byte % 16 : byte / 16;
+    q += 16u * bit(block + 2, c);
+    return plain(ck_half_value(u16(block)) * ((double)q - 16));
+}
+
 /* The six bits of scale (which 0) or min (which 1) of sub-block j, bit by bit: the first four
  * sub-blocks own the low six bits of bytes 4 × which + j; the others keep their low four bits in
  * byte 8 + j - 4 and their high two on top of the first ones'. */
@@ -105,6 +112,7 @@ ck_weight ck_source_weight(vti_weight_type type, const unsigned char *row, size_
         row += c / 32 * 34;
         return plain(ck_half_value(u16(row)) * (int8_t)row[2 + c % 32]);
     case VTI_Q4_0: return q4_0_weight(row + c / 32 * 18, c % 32);
+    case VTI_Q5_0: return q5_0_weight(row + c / 32 * 22, c % 32);
     case VTI_Q4_K: return q45_k_weight(row + c / 256 * 144, c % 256, false);
     case VTI_Q5_K: return q45_k_weight(row + c / 256 * 176, c % 256, true);
     case VTI_Q6_K: return q6_k_weight(row + c / 256 * 210, c % 256);
@@ -146,7 +154,7 @@ static void fill_blocks(vti_weight_type type, unsigned char *row, size_t cols, b
     static const struct {
         size_t columns, bytes, scale, second_scale;
     } form[] = {
-        [VTI_Q8_0] = {32, 34, 0, 0},   [VTI_Q4_0] = {32, 18, 0, 0}, [VTI_Q4_K] = {256, 144, 0, 2},
+        [VTI_Q8_0] = {32, 34, 0, 0},   [VTI_Q4_0] = {32, 18, 0, 0}, [VTI_Q5_0] = {32, 22, 0, 0}, [VTI_Q4_K] = {256, 144, 0, 2},
         [VTI_Q5_K] = {256, 176, 0, 2}, [VTI_Q6_K] = {256, 210, 208, 208},
     };
     unsigned char fills[] = {0x00, 0xff, 0x80, 0x7f};
