@@ -38,7 +38,7 @@ static const role_spec role_specs[VTI_ROLE_COUNT] = {
 /* The file's numbers of the types that have a kernel. */
 static const uint32_t ggml_numbers[VTI_WEIGHT_TYPE_COUNT] = {
     [VTI_F32] = 0,  [VTI_F16] = 1,   [VTI_BF16] = 30, [VTI_Q8_0] = 8,
-    [VTI_Q4_0] = 2, [VTI_Q4_K] = 12, [VTI_Q5_K] = 13, [VTI_Q6_K] = 14,
+    [VTI_Q4_0] = 2, [VTI_Q5_0] = 6,  [VTI_Q4_K] = 12, [VTI_Q5_K] = 13, [VTI_Q6_K] = 14,
 };
 
 static const vti_ggml_type *facts_of(vti_weight_type type)
