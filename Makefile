@@ -58,7 +58,7 @@ endif
 TEST_LIBS   = $(shell $(PKG_CONFIG) --libs $(TEST_MODULES))
 endif
 
-FLAG_HASH := $(shell echo '$(ALL_CFLAGS) $(LIB_CFLAGS) $(STATIC)' | cksum | cut -d' ' -f1)
+FLAG_HASH := $(shell echo '$(filter-out -Werror,$(ALL_CFLAGS)) $(LIB_CFLAGS) $(STATIC)' | cksum | cut -d' ' -f1)
 OUT       := $(BUILD)/$(MODE)-$(ARCH)-$(notdir $(CC))-$(FLAG_HASH)
 Q         := $(if $(V),,@)
 say        = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
