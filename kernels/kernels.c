@@ -26,6 +26,18 @@ static void overlay(vti_kernels *kernels)
         vti_kernels_init_matmul_k_avx512vnni(kernels);
     }
 }
+#elif defined(__aarch64__)
+#include "neon/neon.h"
+
+static void overlay(vti_kernels *kernels)
+{
+    if (kernels->features & VTI_CPU_NEON) {
+        vti_kernels_init_float_neon(kernels);
+        vti_kernels_init_quant_neon(kernels);
+    }
+    if (kernels->features & VTI_CPU_NEON_DOTPROD) vti_kernels_init_q8_dotprod(kernels);
+    if (kernels->features & VTI_CPU_NEON_I8MM) vti_kernels_init_q8_i8mm(kernels);
+}
 #else
 static void overlay(vti_kernels *kernels) { (void)kernels; }
 #endif

@@ -1,0 +1,138 @@
+/* Float activations × F32, F16, BF16 weights, in floats. A lane is a row; every sum adds the columns
+ * in order, whatever the number of tokens. */
+#include "../scalar.h"
+#include "lanes.h"
+#include "neon.h"
+
+enum { COLUMNS = 128 }; /* of a panel that are converted together for all tokens: 8 KiB */
+
+/* One column of a panel → floats. */
+typedef void load_fn(float32x4_t w[VECTORS], const unsigned char *column);
+
+static inline void load_f32(float32x4_t w[VECTORS], const unsigned char *column)
+{
+    for (size_t v = 0; v < VECTORS; v++)
+        w[v] = vreinterpretq_f32_u8(vld1q_u8(column + 16 * v));
+}
+
+static inline void load_f16(float32x4_t w[VECTORS], const unsigned char *column)
+{
+    load_scales(w, column);
+}
+
+static inline void load_bf16(float32x4_t w[VECTORS], const unsigned char *column)
+{
+    uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(column));
+    uint16x8_t high = vreinterpretq_u16_u8(vld1q_u8(column + 16));
+    w[0] = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(low), 16));
+    w[1] = vreinterpretq_f32_u32(vshll_high_n_u16(low, 16));
+    w[2] = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(high), 16));
+    w[3] = vreinterpretq_f32_u32(vshll_high_n_u16(high, 16));
+}
+
+/* `columns` columns × a group of m tokens. y[t * y_stride + r], all 16 rows. */
+ALWAYS_INLINE void add_columns(float *y, size_t y_stride, const unsigned char *w, size_t element,
+                               load_fn *load, const float *x, size_t columns, size_t m,
+                               bool accumulate)
+{
+    float32x4_t sums[VTI_TOKEN_GROUP][VECTORS];
+    load_sums(sums, y, y_stride, m, accumulate);
+    for (size_t c = 0; c < columns; c++, w += VTI_PANEL_ROWS * element, x += m) {
+        float32x4_t column[VECTORS];
+        load(column, w);
+        for (size_t t = 0; t < m; t++)
+            for (size_t v = 0; v < VECTORS; v++)
+                sums[t][v] = vfmaq_n_f32(sums[t][v], column[v], x[t]);
+    }
+    store_sums(sums, y, y_stride, m);
+}
+
+/* The last 1…3 tokens read the panel as it is. */
+ALWAYS_INLINE void few(float *y, size_t y_stride, const unsigned char *panel, size_t element,
+                       load_fn *load, const float *x, size_t cols, size_t m, bool accumulate)
+{
+    if (m == 1)
+        add_columns(y, y_stride, panel, element, load, x, cols, 1, accumulate);
+    else if (m == 2)
+        add_columns(y, y_stride, panel, element, load, x, cols, 2, accumulate);
+    else
+        add_columns(y, y_stride, panel, element, load, x, cols, 3, accumulate);
+}
+
+/* All groups of four. */
+ALWAYS_INLINE void groups_of_four(float *y, size_t y_stride, const unsigned char *panel,
+                                  size_t element, load_fn *load, const float *x, size_t cols,
+                                  size_t groups, bool accumulate)
+{
+    float converted[COLUMNS][VTI_PANEL_ROWS];
+    const unsigned char *w = panel;
+    for (size_t c = 0; c < cols; c += COLUMNS, w += COLUMNS * VTI_PANEL_ROWS * element) {
+        size_t n = cols - c < COLUMNS ? cols - c : COLUMNS;
+        for (size_t i = 0; i < n && element != sizeof(float); i++) {
+            float32x4_t column[VECTORS];
+            load(column, w + i * VTI_PANEL_ROWS * element);
+            for (size_t v = 0; v < VECTORS; v++) vst1q_f32(converted[i] + 4 * v, column[v]);
+        }
+        const unsigned char *floats = element == sizeof(float) ? w : (const void *)converted;
+        for (size_t g = 0; g < groups; g++)
+            add_columns(y + 4 * g * y_stride, y_stride, floats, sizeof(float), load_f32,
+                        x + 4 * (g * cols + c), n, 4, c > 0 || accumulate);
+    }
+}
+
+/* One panel × all tokens, 16 rows. */
+ALWAYS_INLINE void all_tokens(float *y, size_t y_stride, const unsigned char *panel, size_t element,
+                              load_fn *load, const float *x, size_t cols, size_t tokens,
+                              bool accumulate)
+{
+    size_t groups = tokens / VTI_TOKEN_GROUP, done = groups * VTI_TOKEN_GROUP;
+    if (groups > 0)
+        groups_of_four(y, y_stride, panel, element, load, x, cols, groups, accumulate);
+    if (tokens > done)
+        few(y + done * y_stride, y_stride, panel, element, load, x + done * cols, cols,
+            tokens - done, accumulate);
+}
+
+/* As all_tokens() for the fewer rows of a last panel, a group of tokens at a time. */
+ALWAYS_INLINE void all_tokens_of(size_t rows, float *y, size_t y_stride, const unsigned char *panel,
+                                 size_t element, load_fn *load, const float *x, size_t cols,
+                                 size_t tokens, bool accumulate)
+{
+    for (size_t first = 0; first < tokens; first += VTI_TOKEN_GROUP) {
+        float buffer[VTI_TOKEN_GROUP][VTI_PANEL_ROWS] = {{0}}, *out = y + first * y_stride;
+        size_t m = vti_group_tokens(first, tokens);
+        for (size_t t = 0; t < m; t++) memcpy(buffer[t], out + t * y_stride, rows * sizeof *y);
+        all_tokens(buffer[0], VTI_PANEL_ROWS, panel, element, load, x + first * cols, cols, m,
+                   accumulate);
+        for (size_t t = 0; t < m; t++) memcpy(out + t * y_stride, buffer[t], rows * sizeof *y);
+    }
+}
+
+#define MATMUL(type, element)                                                                      \
+    static void matmul_##type(float *y, size_t y_stride, const void *w, const void *x,             \
+                              size_t rows, size_t cols, size_t row_begin, size_t row_end,          \
+                              size_t tokens, bool accumulate)                                      \
+    {                                                                                              \
+        (void)rows;                                                                                \
+        for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {                       \
+            const unsigned char *panel = (const unsigned char *)w + row * cols * (element);        \
+            size_t n = vti_panel_rows(row, row_end);                                               \
+            if (n == VTI_PANEL_ROWS)                                                               \
+                all_tokens(y + row, y_stride, panel, element, load_##type, x, cols, tokens,        \
+                           accumulate);                                                            \
+            else                                                                                   \
+                all_tokens_of(n, y + row, y_stride, panel, element, load_##type, x, cols, tokens,  \
+                              accumulate);                                                         \
+        }                                                                                          \
+    }
+
+MATMUL(f32, 4)
+MATMUL(f16, 2)
+MATMUL(bf16, 2)
+
+void vti_kernels_init_float_neon(vti_kernels *kernels)
+{
+    vti_matmul_set(kernels, VTI_F32, matmul_f32, "matmul_f32_f32_16x4_neon");
+    vti_matmul_set(kernels, VTI_F16, matmul_f16, "matmul_f16_f32_16x4_neon");
+    vti_matmul_set(kernels, VTI_BF16, matmul_bf16, "matmul_bf16_f32_16x4_neon");
+}
