@@ -61,6 +61,19 @@ static inline void spread_nibbles(int8_t *w, const unsigned char *tile, size_t g
     }
 }
 
+/* Adds the fifth bits to such a tile of 32 columns. */
+static inline void add_fifths(int8_t *w, const unsigned char *fifths)
+{
+    for (size_t v = 0; v < VECTORS; v++) {
+        uint8x16_t fifth = vld1q_u8(fifths + 16 * v);
+        for (size_t g = 0; g < 8; g++, fifth = vshrq_n_u8(fifth, 1)) {
+            uint8x16_t bit = vshlq_n_u8(vandq_u8(fifth, vdupq_n_u8(1)), 4);
+            int8_t *at = w + g * 64 + 16 * v;
+            vst1q_s8(at, vorrq_s8(vld1q_s8(at), vreinterpretq_s8_u8(bit)));
+        }
+    }
+}
+
 /* sums += dot × d × scale, of one token. */
 static inline void add_scaled_dot(float32x4_t sums[VECTORS], const int32x4_t dot[VECTORS],
                                   const float32x4_t d[VECTORS], float scale)
@@ -88,22 +101,42 @@ static inline void dot_panel_q8_0(group_sums sums, const unsigned char *panel,
     }
 }
 
+/* A block whose weights are w - offset: the bias in x is -128 × the sum of the activations. */
+static inline void add_block(group_sums sums, const int8_t *w, int offset,
+                             const unsigned char *scales, const unsigned char *x, size_t m)
+{
+    float32x4_t d[VECTORS];
+    load_scales(d, scales);
+    for (size_t t = 0; t < m; t++) {
+        int32x4_t dot[VECTORS];
+        int32x4_t bias = vdupq_n_s32(load_i32(x + 4 * (m + t)) / 128 * offset);
+        dot_tile(dot, w, x + 8 * m + 8 * t, 8, m, 8);
+        for (size_t v = 0; v < VECTORS; v++) dot[v] = vaddq_s32(dot[v], bias);
+        add_scaled_dot(sums[t], dot, d, load_float(x + 4 * t));
+    }
+}
+
 static inline void dot_panel_q4_0(group_sums sums, const unsigned char *panel,
                                   const unsigned char *x, size_t cols, size_t m)
 {
     for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
         int8_t w[VTI_TILE_BYTES];
-        float32x4_t d[VECTORS];
-        int32x4_t dot[VECTORS];
-        load_scales(d, panel);
         spread_nibbles(w, panel + VTI_SCALES_BYTES, 8, 8);
-        for (size_t t = 0; t < m; t++) {
-            dot_tile(dot, w, x + 8 * m + 8 * t, 8, m, 8);
-            int32x4_t bias = vdupq_n_s32(load_i32(x + 4 * (m + t)) >> 4); /* -8 × sum */
-            for (size_t v = 0; v < VECTORS; v++) dot[v] = vaddq_s32(dot[v], bias);
-            add_scaled_dot(sums[t], dot, d, load_float(x + 4 * t));
-        }
+        add_block(sums, w, 8, panel, x, m);
         panel += VTI_Q4_0_BYTES;
+        x += m * VTI_ACT_Q8_BYTES;
+    }
+}
+
+static inline void dot_panel_q5_0(group_sums sums, const unsigned char *panel,
+                                  const unsigned char *x, size_t cols, size_t m)
+{
+    for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
+        int8_t w[VTI_TILE_BYTES];
+        spread_nibbles(w, panel + VTI_SCALES_BYTES + VTI_FIFTH_BYTES, 8, 0);
+        add_fifths(w, panel + VTI_SCALES_BYTES);
+        add_block(sums, w, 16, panel, x, m);
+        panel += VTI_Q5_0_BYTES;
         x += m * VTI_ACT_Q8_BYTES;
     }
 }
@@ -200,19 +233,6 @@ static inline void dot_panel_q4_k(group_sums sums, const unsigned char *panel,
     }
 }
 
-static inline void spread_q5_k(int8_t *w, const unsigned char *sub_block)
-{
-    spread_nibbles(w, sub_block + 64, 8, 0);
-    for (size_t v = 0; v < VECTORS; v++) {
-        uint8x16_t fifth = vld1q_u8(sub_block + 16 * v);
-        for (size_t g = 0; g < 8; g++, fifth = vshrq_n_u8(fifth, 1)) {
-            uint8x16_t bit = vshlq_n_u8(vandq_u8(fifth, vdupq_n_u8(1)), 4);
-            int8_t *at = w + g * 64 + 16 * v;
-            vst1q_s8(at, vorrq_s8(vld1q_s8(at), vreinterpretq_s8_u8(bit)));
-        }
-    }
-}
-
 static inline void dot_panel_q5_k(group_sums sums, const unsigned char *panel,
                                   const unsigned char *x, size_t cols, size_t m)
 {
@@ -223,7 +243,8 @@ static inline void dot_panel_q5_k(group_sums sums, const unsigned char *panel,
         clear(&total, m);
         for (size_t sub = 0; sub < n / 32; sub++, sub_block += VTI_Q5_K_SUB) {
             int8_t w[VTI_TILE_BYTES];
-            spread_q5_k(w, sub_block);
+            spread_nibbles(w, sub_block + VTI_FIFTH_BYTES, 8, 0);
+            add_fifths(w, sub_block);
             add_sub_block(&total, panel, sub, w, x, m);
         }
         finish_block(sums, &total, panel, x, m, true);
@@ -311,6 +332,7 @@ ALWAYS_INLINE void matmul(float *y, size_t y_stride, const unsigned char *w, siz
 
 MATMUL(q8_0, q8)
 MATMUL(q4_0, q8)
+MATMUL(q5_0, q8)
 MATMUL(q4_k, q8k)
 MATMUL(q5_k, q8k)
 MATMUL(q6_k, q8k)
@@ -319,6 +341,7 @@ void vti_kernels_init_quant_neon(vti_kernels *kernels)
 {
     vti_matmul_set(kernels, VTI_Q8_0, matmul_q8_0, "matmul_q8_0_q8_16x4_neon");
     vti_matmul_set(kernels, VTI_Q4_0, matmul_q4_0, "matmul_q4_0_q8_16x4_neon");
+    vti_matmul_set(kernels, VTI_Q5_0, matmul_q5_0, "matmul_q5_0_q8_16x4_neon");
     vti_matmul_set(kernels, VTI_Q4_K, matmul_q4_k, "matmul_q4_k_q8k_16x4_neon");
     vti_matmul_set(kernels, VTI_Q5_K, matmul_q5_k, "matmul_q5_k_q8k_16x4_neon");
     vti_matmul_set(kernels, VTI_Q6_K, matmul_q6_k, "matmul_q6_k_q8k_16x4_neon");
