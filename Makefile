@@ -114,7 +114,7 @@ run-story: all
 run-tests: all tests
 	$(Q)VOLTRON_RUNNER='$(RUN)' VOLTRON_BIN=$(OUT) tests/run.sh $(OUT)
 
-tests: check-deps $(TESTS) $(EXAMPLES) $(CLI)
+tests: check-deps $(TESTS) $(EXAMPLES) $(CLI) $(BENCH)
 
 ## fuzzers    build the fuzz targets (MODE=fuzz CC=clang); tests/fuzz/README.md says how to run them
 fuzzers: check-deps $(FUZZERS)
@@ -165,6 +165,8 @@ help:
 EXACT := -ffp-contract=off
 $(OUT)/planner/%.o: EXTRA := $(EXACT)
 $(OUT)/kernels/%.o: EXTRA := $(EXACT)
+# So are random weights.
+$(OUT)/bench/synth%.o: EXTRA := $(EXACT)
 # Instruction sets are allowed in the files that are named after them, nowhere else.
 AVX2   := -mavx2 -mfma -mf16c -mprefer-vector-width=256
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq

@@ -1,0 +1,341 @@
+/* The block formats of ggml, written with rounding to the nearest step and no search for better
+ * scales. Steps are never too small for their block, so no weight is off by more than half a step
+ * (Q4_0 and Q5_0: one step, at the end of the range that has one step less).
+ *
+ * Loops over a block have no branches, so that they become vector code. */
+#include "synth.h"
+
+#include <string.h>
+
+/* --- floats ----------------------------------------------------------------------------------- */
+
+static inline uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* To the nearest half, ties to even; what is too large becomes infinite. */
+static inline uint16_t half_of(float x)
+{
+    uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
+    uint32_t normal = (magnitude + 0xFFF + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
+    /* In the binade of 0.5 a float's last bit is 2^-24, as the smallest half is. */
+    uint32_t tiny = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
+    uint32_t half = magnitude < 113u << 23 ? tiny : normal;
+    return (uint16_t)(sign | (magnitude >= 0x477FF000 ? 0x7C00 : half));
+}
+
+static float of_half(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, rest = half & 0x3FF;
+    if (exponent == 0) return float_of(sign | bits_of((float)rest * 0x1p-24f));
+    return float_of(sign | (exponent + 112) << 23 | rest << 13);
+}
+
+/* A half that is not less than x, which is finite and not negative. */
+static uint16_t half_above(float x)
+{
+    uint16_t half = half_of(x);
+    return of_half(half) < x ? (uint16_t)(half + 1) : half;
+}
+
+static void pack_f32(void *out, const float *x, size_t count)
+{
+    memcpy(out, x, count * sizeof *x);
+}
+
+static void pack_f16(void *out, const float *x, size_t count)
+{
+    uint16_t *halves = out;
+    for (size_t i = 0; i < count; i++) halves[i] = half_of(x[i]);
+}
+
+static void pack_bf16(void *out, const float *x, size_t count)
+{
+    uint16_t *halves = out;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits = bits_of(x[i]);
+        halves[i] = (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    }
+}
+
+/* --- ranges ----------------------------------------------------------------------------------- */
+
+typedef struct range {
+    float low, high;
+} range;
+
+/* `count` is a multiple of 8. */
+static inline range range_of(const float *x, size_t count)
+{
+    float low[8], high[8];
+    memcpy(low, x, sizeof low);
+    memcpy(high, x, sizeof high);
+    for (size_t i = 8; i < count; i += 8) {
+        for (size_t j = 0; j < 8; j++) {
+            low[j] = x[i + j] < low[j] ? x[i + j] : low[j];
+            high[j] = x[i + j] > high[j] ? x[i + j] : high[j];
+        }
+    }
+    range r = {low[0], high[0]};
+    for (size_t j = 1; j < 8; j++) {
+        r.low = low[j] < r.low ? low[j] : r.low;
+        r.high = high[j] > r.high ? high[j] : r.high;
+    }
+    return r;
+}
+
+static float larger(float a, float b) { return a > b ? a : b; }
+
+/* Nearest of 0 … most to each (x - zero) / step. */
+static inline void round_to_steps(uint8_t *q, const float *x, size_t count, float zero, float step,
+                                  int most)
+{
+    float inverse = step != 0 ? 1 / step : 0;
+    for (size_t i = 0; i < count; i++) {
+        float place = (x[i] - zero) * inverse;
+        int nearest = (int)(place + 0.5f);
+        nearest = nearest < 0 ? 0 : nearest;
+        q[i] = (uint8_t)(nearest > most ? most : nearest);
+    }
+}
+
+/* --- blocks of 32 ----------------------------------------------------------------------------- */
+
+enum { BLOCK = 32 };
+
+static void put_half(unsigned char *out, uint16_t half) { memcpy(out, &half, sizeof half); }
+
+static void pack_q8_0(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += BLOCK, to += 34) {
+        range r = range_of(x + i, BLOCK);
+        uint16_t d = half_above(larger(-r.low, r.high) / 127);
+        float step = of_half(d);
+        uint8_t q[BLOCK];
+        round_to_steps(q, x + i, BLOCK, -128 * step, step, 255);
+        put_half(to, d);
+        for (size_t j = 0; j < BLOCK; j++) to[2 + j] = (unsigned char)(q[j] - 128);
+    }
+}
+
+/* Steps of a symmetric block with 2 × half levels: the weight of largest magnitude becomes -half,
+ * so the sign of d says on which side it is. */
+static uint16_t symmetric_step(const float *x, float half)
+{
+    range r = range_of(x, BLOCK);
+    float largest = larger(-r.low, r.high);
+    uint16_t d = half_above(largest / half);
+    return r.high > -r.low ? d | 0x8000 : d;
+}
+
+static void put_nibbles(unsigned char *to, const uint8_t *q)
+{
+    for (size_t j = 0; j < 16; j++) to[j] = (unsigned char)((q[j] & 15) | (q[j + 16] & 15) << 4);
+}
+
+static void put_fifth_bits(unsigned char *to, const uint8_t *q)
+{
+    uint32_t bits = 0;
+    for (size_t j = 0; j < BLOCK; j++) bits |= (uint32_t)(q[j] >> 4) << j;
+    memcpy(to, &bits, sizeof bits);
+}
+
+static void pack_q4_0(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += BLOCK, to += 18) {
+        uint16_t d = symmetric_step(x + i, 8);
+        float step = of_half(d);
+        uint8_t q[BLOCK];
+        round_to_steps(q, x + i, BLOCK, -8 * step, step, 15);
+        put_half(to, d);
+        put_nibbles(to + 2, q);
+    }
+}
+
+static void pack_q5_0(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += BLOCK, to += 22) {
+        uint16_t d = symmetric_step(x + i, 16);
+        float step = of_half(d);
+        uint8_t q[BLOCK];
+        round_to_steps(q, x + i, BLOCK, -16 * step, step, 31);
+        put_half(to, d);
+        put_fifth_bits(to + 2, q);
+        put_nibbles(to + 6, q);
+    }
+}
+
+static void pack_q5_1(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += BLOCK, to += 24) {
+        range r = range_of(x + i, BLOCK);
+        uint16_t m = half_of(r.low);
+        float low = of_half(m);
+        uint16_t d = half_above((r.high - low) / 31);
+        uint8_t q[BLOCK];
+        round_to_steps(q, x + i, BLOCK, low, of_half(d), 31);
+        put_half(to, d);
+        put_half(to + 2, m);
+        put_fifth_bits(to + 4, q);
+        put_nibbles(to + 8, q);
+    }
+}
+
+/* --- blocks of 256 ---------------------------------------------------------------------------- */
+
+enum { SUPER = 256 };
+
+/* The least integer whose product with `step` is not less than x, at most `most`. */
+static int steps_above(float x, float step, int most)
+{
+    int n = step > 0 ? (int)(x / step) : 0;
+    while (n < most && (float)n * step < x) n++;
+    return n;
+}
+
+/* Q4_K and Q5_K: weight = d × scale × q - dmin × min, scale and min per 32 weights. */
+typedef struct affine {
+    uint16_t d, dmin;
+    uint8_t scale[8], min[8]; /* 0 … 63 */
+    uint8_t q[SUPER];
+} affine;
+
+static void choose_scales(affine *a, const float *x, int most)
+{
+    float scale[8], min[8], largest_scale = 0, largest_min = 0;
+    for (int j = 0; j < 8; j++) {
+        range r = range_of(x + j * BLOCK, BLOCK);
+        min[j] = larger(-r.low, 0);
+        largest_min = larger(largest_min, min[j]);
+    }
+    a->dmin = half_above(largest_min / 63);
+    for (int j = 0; j < 8; j++) {
+        range r = range_of(x + j * BLOCK, BLOCK);
+        a->min[j] = (uint8_t)steps_above(min[j], of_half(a->dmin), 63);
+        scale[j] = larger(r.high + (float)a->min[j] * of_half(a->dmin), 0) / (float)most;
+        largest_scale = larger(largest_scale, scale[j]);
+    }
+    a->d = half_above(largest_scale / 63);
+    for (int j = 0; j < 8; j++)
+        a->scale[j] = (uint8_t)steps_above(scale[j], of_half(a->d), 63);
+}
+
+static void quantize_affine(affine *a, const float *x, int most)
+{
+    choose_scales(a, x, most);
+    for (int j = 0; j < 8; j++) {
+        float zero = -(float)a->min[j] * of_half(a->dmin);
+        round_to_steps(a->q + j * BLOCK, x + j * BLOCK, BLOCK, zero,
+                       (float)a->scale[j] * of_half(a->d), most);
+    }
+}
+
+/* d, dmin, then 8 scales and 8 mins of six bits in 12 bytes: the first four of each in the lower
+ * six bits of a byte; of the others four bits in a byte of their own, two above the first ones. */
+static void put_scales(unsigned char *to, const affine *a)
+{
+    put_half(to, a->d);
+    put_half(to + 2, a->dmin);
+    for (int j = 0; j < 4; j++) {
+        unsigned scale = a->scale[j + 4], min = a->min[j + 4];
+        to[4 + j] = (unsigned char)(a->scale[j] | scale >> 4 << 6);
+        to[8 + j] = (unsigned char)(a->min[j] | min >> 4 << 6);
+        to[12 + j] = (unsigned char)((scale & 15) | (min & 15) << 4);
+    }
+}
+
+/* Four times 64 weights: the lower nibbles hold the first 32, the upper ones the others. */
+static void put_nibbles_256(unsigned char *to, const uint8_t *q)
+{
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 32; j++)
+            to[i * 32 + j] = (unsigned char)((q[i * 64 + j] & 15) | (q[i * 64 + 32 + j] & 15) << 4);
+}
+
+static void pack_q4_k(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += SUPER, to += 144) {
+        affine a;
+        quantize_affine(&a, x + i, 15);
+        put_scales(to, &a);
+        put_nibbles_256(to + 16, a.q);
+    }
+}
+
+static void pack_q5_k(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += SUPER, to += 176) {
+        affine a;
+        quantize_affine(&a, x + i, 31);
+        put_scales(to, &a);
+        memset(to + 16, 0, 32);
+        for (size_t j = 0; j < 8; j++)
+            for (size_t k = 0; k < 32; k++)
+                to[16 + k] = (unsigned char)(to[16 + k] | a.q[j * 32 + k] >> 4 << j);
+        put_nibbles_256(to + 48, a.q);
+    }
+}
+
+/* Twice 128 weights as four rows of 32: lower four bits of rows 0 and 2 in a byte, of 1 and 3 in
+ * another; upper two bits of all four in a third. */
+static void put_six_bits(unsigned char *low, unsigned char *high, const uint8_t *q)
+{
+    for (size_t half = 0; half < 2; half++, q += 128, low += 64, high += 32) {
+        for (size_t j = 0; j < 32; j++) {
+            unsigned q0 = q[j], q1 = q[j + 32], q2 = q[j + 64], q3 = q[j + 96];
+            low[j] = (unsigned char)((q0 & 15) | (q2 & 15) << 4);
+            low[j + 32] = (unsigned char)((q1 & 15) | (q3 & 15) << 4);
+            high[j] = (unsigned char)(q0 >> 4 | q1 >> 4 << 2 | q2 >> 4 << 4 | q3 >> 4 << 6);
+        }
+    }
+}
+
+static void pack_q6_k(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += SUPER, to += 210) {
+        float scale[16], largest = 0;
+        uint8_t q[SUPER];
+        for (int j = 0; j < 16; j++) {
+            range r = range_of(x + i + j * 16, 16);
+            scale[j] = larger(-r.low, r.high) / 31;
+            largest = larger(largest, scale[j]);
+        }
+        uint16_t d = half_above(largest / 127);
+        for (int j = 0; j < 16; j++) {
+            int n = steps_above(scale[j], of_half(d), 127);
+            float step = (float)n * of_half(d);
+            round_to_steps(q + j * 16, x + i + j * 16, 16, -32 * step, step, 63);
+            to[192 + j] = (unsigned char)n;
+        }
+        put_six_bits(to, to + 128, q);
+        put_half(to + 208, d);
+    }
+}
+
+const synth_type synth_f32 = {"F32", 0, 1, 4, pack_f32};
+const synth_type synth_f16 = {"F16", 1, 1, 2, pack_f16};
+const synth_type synth_bf16 = {"BF16", 30, 1, 2, pack_bf16};
+const synth_type synth_q8_0 = {"Q8_0", 8, BLOCK, 34, pack_q8_0};
+const synth_type synth_q4_0 = {"Q4_0", 2, BLOCK, 18, pack_q4_0};
+const synth_type synth_q5_0 = {"Q5_0", 6, BLOCK, 22, pack_q5_0};
+const synth_type synth_q5_1 = {"Q5_1", 7, BLOCK, 24, pack_q5_1};
+const synth_type synth_q4_k = {"Q4_K", 12, SUPER, 144, pack_q4_k};
+const synth_type synth_q5_k = {"Q5_K", 13, SUPER, 176, pack_q5_k};
+const synth_type synth_q6_k = {"Q6_K", 14, SUPER, 210, pack_q6_k};
