@@ -38,21 +38,27 @@ static scale_min source_scale(const unsigned char *source, size_t sub)
                        s[sub + 4] >> 4 | (s[sub] >> 6) << 4};
 }
 
-/* In the panel's head: 8 × 16 bytes, scale's low 4 bits below min's; then 4 × 16 bytes, the high 2
- * bits of scale and min of sub-block j, then of sub-block j + 4. */
+/* In the panel's head sub-blocks come in two halves of 4. [2 halves][16 rows][4] bytes: 6 bits of
+ * scale, above them the high 2 bits of min; then [16 rows][4]: the low 4 bits of min, the second
+ * half's on top. */
+static size_t scale_byte(size_t r, size_t sub)
+{
+    return VTI_Q45_K_SCALES + (sub / 4 * VTI_PANEL_ROWS + r) * 4 + sub % 4;
+}
+
+static size_t min_byte(size_t r, size_t sub) { return VTI_Q45_K_MIN_LOWS + r * 4 + sub % 4; }
+
 static void place_scale(unsigned char *block, size_t r, size_t sub, scale_min v)
 {
-    unsigned char *low = block + VTI_Q45_K_SCALES, *high = low + 128;
-    low[sub * 16 + r] = (unsigned char)((v.scale & 15) | (v.min & 15) << 4);
-    unsigned top = v.scale >> 4 | v.min >> 4 << 2;
-    high[sub % 4 * 16 + r] |= (unsigned char)(top << (sub < 4 ? 0 : 4));
+    block[scale_byte(r, sub)] = (unsigned char)(v.scale | v.min >> 4 << 6);
+    block[min_byte(r, sub)] |= (unsigned char)((v.min & 15) << (sub < 4 ? 0 : 4));
 }
 
 static scale_min take_scale(const unsigned char *block, size_t r, size_t sub)
 {
-    const unsigned char *low = block + VTI_Q45_K_SCALES, *high = low + 128;
-    unsigned bottom = low[sub * 16 + r], top = high[sub % 4 * 16 + r] >> (sub < 4 ? 0 : 4);
-    return (scale_min){(bottom & 15) | (top & 3) << 4, bottom >> 4 | (top >> 2 & 3) << 4};
+    unsigned byte = block[scale_byte(r, sub)];
+    unsigned low = block[min_byte(r, sub)] >> (sub < 4 ? 0 : 4) & 15;
+    return (scale_min){byte & 63, byte >> 6 << 4 | low};
 }
 
 static unsigned source_nibble(const unsigned char *nibbles, size_t c)

@@ -27,7 +27,8 @@ enum {
     VTI_Q5_0_BYTES = VTI_SCALES_BYTES + VTI_FIFTH_BYTES + VTI_NIBBLE_BYTES,
     /* Q4_K, Q5_K: d, dmin, then 192 bytes of 6-bit scales and mins, then the sub-blocks. */
     VTI_Q45_K_MINS = 32,
-    VTI_Q45_K_SCALES = 64,
+    VTI_Q45_K_SCALES = 64, /* [2][16 rows][4 sub-blocks]: scale, above it the min's high 2 bits */
+    VTI_Q45_K_MIN_LOWS = 192, /* [16 rows][4]: the mins' low 4 bits, the second half on top */
     VTI_Q45_K_HEAD = 256,
     VTI_Q4_K_SUB = VTI_NIBBLE_BYTES,
     VTI_Q5_K_SUB = VTI_FIFTH_BYTES + VTI_NIBBLE_BYTES,

@@ -124,12 +124,12 @@ typedef struct block_sums {
 
 static void take_scales(int32_t *scale, int32_t *min, const unsigned char *block, size_t sub)
 {
-    const unsigned char *low = block + VTI_Q45_K_SCALES + sub * 16;
-    const unsigned char *high = block + VTI_Q45_K_SCALES + 128 + sub % 4 * 16;
+    const unsigned char *scales = block + VTI_Q45_K_SCALES + sub / 4 * 64 + sub % 4;
+    const unsigned char *lows = block + VTI_Q45_K_MIN_LOWS + sub % 4;
     for (size_t r = 0; r < VTI_PANEL_ROWS; r++) {
-        unsigned top = high[r] >> (sub < 4 ? 0 : 4);
-        scale[r] = (int32_t)((low[r] & 15u) | (top & 3) << 4);
-        min[r] = (int32_t)((unsigned)low[r] >> 4 | (top >> 2 & 3) << 4);
+        unsigned byte = scales[4 * r], low = lows[4 * r] >> (sub < 4 ? 0 : 4) & 15;
+        scale[r] = (int32_t)(byte & 63);
+        min[r] = (int32_t)(byte >> 6 << 4 | low);
     }
 }
 

@@ -1,5 +1,5 @@
-/* Float activations × F32, F16, BF16 weights, in floats. A lane is a row; every sum adds the columns
- * in order, whatever the number of tokens. */
+/* Float activations × F32, F16, BF16 weights, in floats. A lane is a row; every sum adds the
+ * columns in order, whatever the number of tokens. */
 #include "../scalar.h"
 #include "lanes.h"
 #include "neon.h"

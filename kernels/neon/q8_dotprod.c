@@ -96,7 +96,7 @@ ALWAYS_INLINE void few_q4_0(float *y, size_t y_stride, const unsigned char *pane
         if (m == 1) {                                                                              \
             if (!accumulate) memset(y, 0, VTI_PANEL_ROWS * sizeof *y);                             \
             vti_gemv_##type##_dotprod(y, panel, x, cols / VTI_Q8_BLOCK);                           \
-        } else if (m == 2)                                                                           \
+        } else if (m == 2)                                                                         \
             few_##type(y, y_stride, panel, x, cols, 2, accumulate);                                \
         else                                                                                       \
             few_##type(y, y_stride, panel, x, cols, 3, accumulate);                                \
@@ -173,7 +173,7 @@ static void tile_q4_0(float *y, size_t y_stride, const void *unpacked, const uns
                               size_t tokens, bool accumulate)                                      \
     {                                                                                              \
         static const product p = {vti_panel_bytes_##type, vti_act_q8_bytes, unpack_##type,         \
-                                  tile_##type, vti_few_##type##_dotprod};                              \
+                                  tile_##type, vti_few_##type##_dotprod};                          \
         unpacked_q8 unpacked;                                                                      \
         (void)rows;                                                                                \
         multiply(&p, &unpacked, y, y_stride, w, x, cols, row_begin, row_end, tokens, accumulate);  \

@@ -1,5 +1,5 @@
-/* INT8 activations × quantised weights on processors without SDOT: products of bytes are added up in
- * 16 bits as long as they fit, then in pairs to 32. */
+/* INT8 activations × quantised weights on processors without SDOT: products of bytes are added up
+ * in 16 bits as long as they fit, then in pairs to 32. */
 #include "../scalar.h"
 #include "lanes.h"
 #include "neon.h"
@@ -170,17 +170,21 @@ static inline void widen(int32x4_t to[VECTORS], int8x16_t bytes)
     to[3] = vmovl_high_s16(high);
 }
 
-/* The sub-block's 6-bit scales and mins. */
+/* The sub-block's 6-bit scales and mins: a byte of every 32-bit lane. */
 static inline void take_scales(int32x4_t scale[VECTORS], int32x4_t min[VECTORS],
                                const unsigned char *block, size_t sub)
 {
-    uint8x16_t low = vld1q_u8(block + VTI_Q45_K_SCALES + sub * 16);
-    uint8x16_t high = vld1q_u8(block + VTI_Q45_K_SCALES + 128 + sub % 4 * 16);
-    if (sub >= 4) high = vshrq_n_u8(high, 4);
-    uint8x16_t scales = vandq_u8(vsliq_n_u8(low, high, 4), vdupq_n_u8(63));
-    uint8x16_t mins = vandq_u8(vsriq_n_u8(vshlq_n_u8(high, 2), low, 4), vdupq_n_u8(63));
-    widen(scale, vreinterpretq_s8_u8(scales));
-    widen(min, vreinterpretq_s8_u8(mins));
+    const int32x4_t shift = vdupq_n_s32(-8 * (int)(sub % 4));
+    for (size_t v = 0; v < VECTORS; v++) {
+        uint8x16_t bytes = vld1q_u8(block + VTI_Q45_K_SCALES + sub / 4 * 64 + 16 * v);
+        uint8x16_t lows = vld1q_u8(block + VTI_Q45_K_MIN_LOWS + 16 * v);
+        if (sub >= 4) lows = vshrq_n_u8(lows, 4);
+        uint8x16_t mins = vbslq_u8(vdupq_n_u8(15), lows, vshrq_n_u8(bytes, 2));
+        uint32x4_t scales = vshlq_u32(vreinterpretq_u32_u8(bytes), shift);
+        scale[v] = vreinterpretq_s32_u32(vandq_u32(scales, vdupq_n_u32(63)));
+        min[v] = vreinterpretq_s32_u32(
+            vandq_u32(vshlq_u32(vreinterpretq_u32_u8(mins), shift), vdupq_n_u32(63)));
+    }
 }
 
 /* One sub-block of 32 columns with the weights w; x: the block's activations. */

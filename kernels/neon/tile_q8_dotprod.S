@@ -7,9 +7,9 @@
  *                            const unsigned char *lower);
  *
  * Add to y. A lane is a row. From one block of 32 columns to the next: scales 64 bytes, x 160,
- * w as in the panel, 544 or 288. Q8_0: rows 0…7 from w on. Q4_0: the four rows whose halves of bytes
- * are the lower ones from w on and, eight rows further in y and scales, the four of the upper ones;
- * `lower` are their lower halves alone, [8 groups][4 rows][4], 256 bytes from block to block.
+ * w as in the panel, 544 or 288. Q8_0: rows 0…7 from w on. Q4_0: four rows, the lower halves of the
+ * bytes from w on, and, eight rows further in y and scales, the four of the upper halves; `lower`
+ * are the lower halves alone, [8 groups][4 rows][4], 256 bytes from block to block.
  *
  * The order suits an in-order core: activations are loaded beside an SDOT, and everything eight
  * columns ahead. */
@@ -28,9 +28,9 @@
         y2      .req x10
         y3      .req x11
 
-/* Eight columns with the weights w0…w3 and activations a0…a3. With `xoff`, the activations of another
- * eight columns are loaded to b0…b3, and \load_w does so with the weights to n0…n3. Accumulators:
- * v0, v1 token 0, … v6, v7 token 3. */
+/* Eight columns with the weights w0…w3 and activations a0…a3. With `xoff`, the activations of
+ * another eight columns are loaded to b0…b3, and \load_w does so with the weights to n0…n3.
+ * Accumulators: v0, v1 token 0, … v6, v7 token 3. */
 .macro columns8 load_w, w0, w1, w2, w3, a0, a1, a2, a3, n0, n1, n2, n3, b0, b1, b2, b3, woff, xoff
   .ifnb \xoff
         sdot    v0.4s, v\w0\().16b, v\a0\().4b[0]

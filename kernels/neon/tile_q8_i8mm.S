@@ -4,8 +4,8 @@
  *                       const unsigned char *x, size_t blocks);
  *
  * Adds to y. An accumulator is two rows × two tokens. Per block of 32 columns: scales 4 × [d of row
- * 2i, again, d of row 2i + 1, again], w [4 groups of 8 columns][8 rows][8 columns], x 160 bytes. Both
- * scales and w are those of 16 rows, so the next block is 128 and 512 bytes on. */
+ * 2i, again, d of row 2i + 1, again], w [4 groups of 8 columns][8 rows][8 columns], x 160 bytes.
+ * Both scales and w are those of 16 rows, so the next block is 128 and 512 bytes on. */
 #include "asm.h"
 
         y       .req x0

@@ -59,17 +59,29 @@ static const form q4_k = {VTI_Q45_K_HEAD, VTI_Q4_K_SUB, 8, 8, true, load_q4_k};
 static const form q5_k = {VTI_Q45_K_HEAD, VTI_Q5_K_SUB, 8, 4, true, load_q5_k};
 static const form q6_k = {VTI_Q6_K_HEAD, 2 * VTI_Q6_K_SUB, 4, 2, false, load_q6_k};
 
-/* 8 bytes each of two sub-blocks → INT16 pairs. */
-static inline __m256i pair(__m128i even, __m128i odd)
+static inline __m256i byte_of_lanes(__m256i v, int i)
 {
-    return _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(even, odd));
+    return _mm256_and_si256(_mm256_srli_epi32(v, 8 * i), _mm256_set1_epi32(0xff));
 }
 
-/* 8 rows' scales of 6 bits from the low 4 (in bits 0…3 of `low`) and the high 2 (4, 5 of `top`). */
-static inline __m128i join(__m128i low, __m128i top)
+/* Two of every 32-bit lane's bytes → INT16 pairs. */
+static inline __m256i pair(__m256i v, int even, int odd)
 {
-    return _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)),
-                        _mm_and_si128(top, _mm_set1_epi8(0x30)));
+    return _mm256_or_si256(byte_of_lanes(v, even), _mm256_slli_epi32(byte_of_lanes(v, odd), 16));
+}
+
+/* Four sub-blocks from `sub` on. A lane is a row, its bytes are sub-blocks. lows: the low four bits
+ * of the mins, below others. */
+static inline void store_scales(block_scales *to, size_t sub, __m256i bytes, __m256i lows)
+{
+    __m256i scales = _mm256_and_si256(bytes, _mm256_set1_epi8(63));
+    for (int i = 0; i < 4; i++)
+        _mm256_store_si256((void *)to->scale[sub + (size_t)i], pair(scales, i, i));
+    /* What crosses a byte in the shift is masked away. */
+    __m256i highs = _mm256_and_si256(_mm256_srli_epi32(bytes, 2), _mm256_set1_epi8(0x30));
+    __m256i mins = _mm256_or_si256(_mm256_and_si256(lows, _mm256_set1_epi8(15)), highs);
+    _mm256_store_si256((void *)to->mins[sub / 2], pair(mins, 0, 1));
+    _mm256_store_si256((void *)to->mins[sub / 2 + 1], pair(mins, 2, 3));
 }
 
 static inline __m128i load_64(const unsigned char *at)
@@ -79,21 +91,10 @@ static inline __m128i load_64(const unsigned char *at)
 
 static inline void read_scales_6bit(block_scales *to, const unsigned char *head, size_t half)
 {
-    const unsigned char *low = head + VTI_Q45_K_SCALES + half * HALF_ROWS, *high = low + 128;
-    __m128i mins[8];
-    for (size_t j = 0; j < 4; j++) {
-        __m128i top = load_64(high + j * 16);
-        __m128i first = load_64(low + j * 16), second = load_64(low + (j + 4) * 16);
-        __m128i scale = join(first, _mm_slli_epi16(top, 4));
-        _mm256_store_si256((void *)to->scale[j], pair(scale, scale));
-        scale = join(second, top);
-        _mm256_store_si256((void *)to->scale[j + 4], pair(scale, scale));
-        mins[j] = join(_mm_srli_epi16(first, 4), _mm_slli_epi16(top, 2));
-        mins[j + 4] = join(_mm_srli_epi16(second, 4), _mm_srli_epi16(top, 2));
-    }
-    /* A shift of 16 bits takes bits from the neighbouring byte, but none that join() keeps. */
-    for (size_t j = 0; j < 4; j++)
-        _mm256_store_si256((void *)to->mins[j], pair(mins[2 * j], mins[2 * j + 1]));
+    const unsigned char *scales = head + VTI_Q45_K_SCALES + half * 4 * HALF_ROWS;
+    __m256i lows = load_256(head + VTI_Q45_K_MIN_LOWS + half * 4 * HALF_ROWS);
+    store_scales(to, 0, load_256(scales), lows);
+    store_scales(to, 4, load_256(scales + 64), _mm256_srli_epi32(lows, 4));
 }
 
 static inline void read_scales(block_scales *to, const unsigned char *head, size_t half, bool mins)

@@ -63,39 +63,35 @@ static const form q4_k = {VTI_Q45_K_HEAD, VTI_Q4_K_SUB, 8, true, load_q4_k};
 static const form q5_k = {VTI_Q45_K_HEAD, VTI_Q5_K_SUB, 8, true, load_q5_k};
 static const form q6_k = {VTI_Q6_K_HEAD, 2 * VTI_Q6_K_SUB, 4, false, load_q6_k};
 
-/* 16 bytes each of two neighbouring sub-blocks → INT16 pairs. */
-static inline __m512i pair_mins(__m128i even, __m128i odd)
+/* Bytes 0 and 1, or 2 and 3, of every 32-bit lane → INT16 pairs. */
+static inline __m512i pair_mins(__m512i mins, unsigned shift)
 {
-    __m256i bytes = _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
-    return _mm512_cvtepu8_epi16(bytes);
+    __m512i even = _mm512_and_si512(_mm512_srli_epi32(mins, shift), _mm512_set1_epi32(0xff));
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(mins, shift + 8), _mm512_set1_epi32(0xff));
+    return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
 }
 
-/* The 6-bit scales and mins of 4 sub-blocks: 64 bytes each. */
-static inline void store_scales(block_scales *to, size_t sub, __m512i scales, __m512i mins)
+/* Four sub-blocks from `sub` on. A lane is a row, its bytes are sub-blocks. lows: the low four bits
+ * of the mins, below others. */
+static inline void store_scales(block_scales *to, size_t sub, __m512i bytes, __m512i lows)
 {
-#define QUARTER(v, i) _mm512_extracti32x4_epi32(v, i)
-    _mm512_store_si512(to->scale[sub], _mm512_cvtepu8_epi32(QUARTER(scales, 0)));
-    _mm512_store_si512(to->scale[sub + 1], _mm512_cvtepu8_epi32(QUARTER(scales, 1)));
-    _mm512_store_si512(to->scale[sub + 2], _mm512_cvtepu8_epi32(QUARTER(scales, 2)));
-    _mm512_store_si512(to->scale[sub + 3], _mm512_cvtepu8_epi32(QUARTER(scales, 3)));
-    _mm512_store_si512(to->mins[sub / 2], pair_mins(QUARTER(mins, 0), QUARTER(mins, 1)));
-    _mm512_store_si512(to->mins[sub / 2 + 1], pair_mins(QUARTER(mins, 2), QUARTER(mins, 3)));
-#undef QUARTER
+    const __m512i scale = _mm512_set1_epi32(63);
+    for (size_t i = 0; i < 4; i++)
+        _mm512_store_si512(to->scale[sub + i],
+                           _mm512_and_si512(_mm512_srli_epi32(bytes, (unsigned)(8 * i)), scale));
+    /* (lows & 15) | (highs & 0x30): what crosses a byte is masked away */
+    __m512i highs = _mm512_and_si512(_mm512_srli_epi32(bytes, 2), _mm512_set1_epi8(0x30));
+    __m512i mins = _mm512_or_si512(_mm512_and_si512(lows, _mm512_set1_epi8(15)), highs);
+    _mm512_store_si512(to->mins[sub / 2], pair_mins(mins, 0));
+    _mm512_store_si512(to->mins[sub / 2 + 1], pair_mins(mins, 16));
 }
 
 static inline void read_scales_6bit(block_scales *to, const unsigned char *head)
 {
-    const __m512i low4 = _mm512_set1_epi8(15), high2 = _mm512_set1_epi8(0x30);
-    __m512i first = _mm512_loadu_si512(head + VTI_Q45_K_SCALES);
-    __m512i second = _mm512_loadu_si512(head + VTI_Q45_K_SCALES + 64);
-    __m512i top = _mm512_loadu_si512(head + VTI_Q45_K_SCALES + 128);
-    /* (a & low4) | (b & high2); shifts of 32-bit lanes: what crosses a byte is masked away. */
-#define JOIN(a, b) _mm512_or_si512(_mm512_and_si512(a, low4), _mm512_and_si512(b, high2))
-    store_scales(to, 0, JOIN(first, _mm512_slli_epi32(top, 4)),
-                 JOIN(_mm512_srli_epi32(first, 4), _mm512_slli_epi32(top, 2)));
-    store_scales(to, 4, JOIN(second, top),
-                 JOIN(_mm512_srli_epi32(second, 4), _mm512_srli_epi32(top, 2)));
-#undef JOIN
+    __m512i lows = _mm512_loadu_si512(head + VTI_Q45_K_MIN_LOWS);
+    store_scales(to, 0, _mm512_loadu_si512(head + VTI_Q45_K_SCALES), lows);
+    store_scales(to, 4, _mm512_loadu_si512(head + VTI_Q45_K_SCALES + 64),
+                 _mm512_srli_epi32(lows, 4));
 }
 
 static inline void read_scales(block_scales *to, const unsigned char *head, bool mins)
