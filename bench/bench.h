@@ -9,7 +9,7 @@
 
 /* argv[0] is the command's name. Returns the exit code. */
 typedef int bench_command(int argc, char **argv);
-bench_command bench_kernels, bench_synth;
+bench_command bench_kernels, bench_run, bench_synth;
 
 /* Seconds from a clock that only goes forward. */
 double bench_now(void);
@@ -17,8 +17,12 @@ double bench_now(void);
 /* Cycles per second this core runs at now, from a chain of additions of known latency. */
 double bench_core_hz(void);
 
-/* Bytes per second that the pool's threads read together from memory: median over 0.3 s. 0 if
- * there is no memory for it. */
+/* "AMD EPYC …", or "unknown processor". */
+void bench_cpu_name(char *out, size_t capacity);
+
+/* Bytes per second that the pool's threads read together from memory, by the fastest of several
+ * loops in its best pass: what nothing that reads memory can exceed for long. 0 if there is no
+ * memory to read. */
 double bench_read_bandwidth(vti_pool *pool);
 
 /* Sorts; the median of n values. */

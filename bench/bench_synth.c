@@ -181,7 +181,7 @@ int bench_synth(int argc, char **argv)
     synth_options o = {.fallback = "q8_0", .seed = 1};
     const bench_option options[] = {
         {"--shape", BENCH_TEXT, &o.shape, 0, 0, "NAME", "published model, see --list"},
-        {"--type", BENCH_TEXT, &o.type, 0, 0, "TYPE", "f32 f16 bf16 q8_0 q4_0 q4_k q4_k_m q5_k …"},
+        {"--type", BENCH_TEXT, &o.type, 0, 0, "TYPE", "f32 f16 bf16 q8_0 q4_0 q4_k q4_k_m …"},
         {"-o", BENCH_TEXT, &o.output, 0, 0, "FILE", "the file to write"},
         {"--layers", BENCH_U32, &o.layers, 1, 1024, "N", "other than the model has"},
         {"--vocab", BENCH_U32, &o.vocab, SYNTH_LEAST_VOCABULARY, 400000, "N", "tokens, likewise"},
@@ -196,7 +196,7 @@ int bench_synth(int argc, char **argv)
     };
     static const char more[] =
         "The same seed gives the same file on every machine, and the same weights for every type.\n"
-        "q4_k, q5_k, q6_k: every matrix; q4_0, q4_k_m, q5_k_m: the mix that published files have.\n";
+        "q4_k, q5_k, q6_k: every matrix; q4_0, q4_k_m, q5_k_m: the mix of published files.\n";
     int code = bench_parse(options, argc, argv,
                            "a model file of a published shape with random weights", more);
     if (code != VT_OK) return code < 0 ? 0 : code;

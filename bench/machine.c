@@ -1,6 +1,7 @@
-/* Clock, core frequency and read bandwidth of the machine. */
+/* Clock, core frequency and name of the processor. */
 #include "bench.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -57,40 +58,17 @@ double bench_core_hz(void)
     return best;
 }
 
-/* --- read bandwidth --------------------------------------------------------------------------- */
-
-enum { PIECE_BYTES = 1 << 20, PIECES = 256 };
-
-typedef struct read_job {
-    const uint64_t *memory;
-    _Atomic uint64_t sum; /* so that the reads are not optimised away */
-} read_job;
-
-static void read_pieces(void *context, size_t begin, size_t end)
+void bench_cpu_name(char *out, size_t capacity)
 {
-    read_job *job = context;
-    uint64_t sums[16] = {0};
-    const uint64_t *at = job->memory + begin * (PIECE_BYTES / 8);
-    const uint64_t *stop = job->memory + end * (PIECE_BYTES / 8);
-    for (; at < stop; at += 16)
-        for (int i = 0; i < 16; i++) sums[i] += at[i];
-    for (int i = 0; i < 16; i++) job->sum += sums[i];
-}
-
-double bench_read_bandwidth(vti_pool *pool)
-{
-    size_t bytes = (size_t)PIECE_BYTES * PIECES;
-    void *memory = aligned_alloc(4096, bytes);
-    if (!memory) return 0;
-    memset(memory, 1, bytes);
-    read_job job = {memory, 0};
-    double rates[64], begin = bench_now();
-    size_t n = 0;
-    while (n < 64 && (n < 5 || bench_now() - begin < 0.3)) {
-        double start = bench_now();
-        vti_pool_run(pool, PIECES, 1, read_pieces, &job);
-        rates[n++] = (double)bytes / (bench_now() - start);
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    snprintf(out, capacity, "unknown processor");
+    while (file && fgets(line, sizeof line, file)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        colon[strcspn(colon, "\n")] = 0;
+        snprintf(out, capacity, "%s", colon + 2);
+        break;
     }
-    free(memory);
-    return bench_median(rates, n);
+    if (file) fclose(file);
 }

@@ -98,7 +98,8 @@ typedef struct synth_plan {
     bool failed;             /* out of memory while it was made */
 } synth_plan;
 
-/* Fills in `tensors`; shape, mix, published_fallback and seed are set. Free with synth_plan_free. */
+/* Fills in `tensors`; shape, mix, published_fallback and seed are set. Free with
+ * synth_plan_free. */
 vt_status synth_plan_make(synth_plan *plan, vt_error *err);
 void synth_plan_free(synth_plan *plan);
 

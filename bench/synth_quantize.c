@@ -36,7 +36,8 @@ static inline uint16_t half_of(float x)
 
 static float of_half(uint16_t half)
 {
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, rest = half & 0x3FF;
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31;
+    uint32_t rest = half & 0x3FF;
     if (exponent == 0) return float_of(sign | bits_of((float)rest * 0x1p-24f));
     return float_of(sign | (exponent + 112) << 23 | rest << 13);
 }
