@@ -11,7 +11,6 @@ enum {
     TILE_GROUPS = REGISTERS == 32 ? 6 : 1, /* of 4 tokens: 24 or 2 × 4 accumulators */
     TILE_TOKENS = TILE_GROUPS * VTI_TOKEN_GROUP,
     COLUMNS = 512,    /* of a panel that stay in the first-level cache while tokens pass */
-    PREFETCH = 2048,  /* bytes ahead of a single token's reading */
 };
 
 /* LANES elements → floats. */
@@ -113,7 +112,6 @@ single(float *y, const unsigned char *w, size_t element, load_fn *load, const fl
     for (size_t v = 0; v < VECTORS; v++) sums[v] = accumulate ? load_rows(y, rows, v) : vf_zero();
     for (size_t c = 0; c < cols; c++, w += VTI_PANEL_ROWS * element) {
         vf value = vf_set1(x[c]);
-        _mm_prefetch((const char *)w + PREFETCH, _MM_HINT_T0);
 #pragma GCC unroll 2
         for (size_t v = 0; v < VECTORS; v++)
             sums[v] = vf_fma(load(w + v * LANES * element), value, sums[v]);

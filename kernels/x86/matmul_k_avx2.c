@@ -8,7 +8,6 @@
 
 enum {
     CHUNK_BLOCKS = 3,  /* of half a panel that are spread out at once: 8 KB */
-    PREFETCH = 2048,   /* bytes ahead of a single token's reading */
     MOST_SCALES = 16,  /* of a block */
 };
 
@@ -293,8 +292,6 @@ single_block(__m256 sums[2], const unsigned char *block, size_t columns, const u
     read_scales(&scales[0], block, 0, f.mins);
     read_scales(&scales[1], block, 1, f.mins);
     for (size_t c = 0; c < columns; c += 32, q += 32, sub += f.sub_bytes) {
-        for (size_t line = 0; line < f.sub_bytes; line += 64)
-            _mm_prefetch((const char *)sub + PREFETCH + line, _MM_HINT_T0);
         size_t scale = c / 4 / f.scale_groups;
         total[0] = single_sub(total[0], sub, &scales[0], scale, q, 0, f);
         total[1] = single_sub(total[1], sub, &scales[1], scale, q, 1, f);

@@ -13,7 +13,6 @@
 enum {
     TILE_GROUPS = 3,   /* 12 tokens: 12 accumulators of a sub-block, 12 of a block */
     CHUNK_BLOCKS = 4,  /* of a panel that are spread out at once: 21 KB */
-    PREFETCH = 2048,   /* bytes ahead of a single token's reading */
     MOST_SCALES = 16,  /* of a block */
 };
 
@@ -23,6 +22,8 @@ typedef struct form {
     size_t scale_groups;            /* groups of 4 columns that share an integer scale */
     bool mins;                      /* else the weights are q - 32 */
     __m512i (*load)(const unsigned char *sub, size_t group);
+    /* One token × the columns that share a scale, plus `start`. */
+    __m512i (*dot)(const unsigned char *sub, const unsigned char *q, int32_t start);
 } form;
 
 /* Scales of a block: [sub-block][16 rows]. */
@@ -59,9 +60,9 @@ static inline __m512i load_q6_k(const unsigned char *sub, size_t group)
     return _mm512_ternarylogic_epi32(nibbles, high, _mm512_set1_epi8(0x30), 0xf8);
 }
 
-static const form q4_k = {VTI_Q45_K_HEAD, VTI_Q4_K_SUB, 8, true, load_q4_k};
-static const form q5_k = {VTI_Q45_K_HEAD, VTI_Q5_K_SUB, 8, true, load_q5_k};
-static const form q6_k = {VTI_Q6_K_HEAD, 2 * VTI_Q6_K_SUB, 4, false, load_q6_k};
+static const form q4_k = {VTI_Q45_K_HEAD, VTI_Q4_K_SUB, 8, true, load_q4_k, dot_nibbles};
+static const form q5_k = {VTI_Q45_K_HEAD, VTI_Q5_K_SUB, 8, true, load_q5_k, dot_fives};
+static const form q6_k = {VTI_Q6_K_HEAD, 2 * VTI_Q6_K_SUB, 4, false, load_q6_k, dot_sixes};
 
 /* Bytes 0 and 1, or 2 and 3, of every 32-bit lane → INT16 pairs. */
 static inline __m512i pair_mins(__m512i mins, unsigned shift)
@@ -246,6 +247,11 @@ many(float *y, size_t y_stride, const unsigned char *w, size_t panel_bytes, cons
 
 /* --- one token -------------------------------------------------------------------------------- */
 
+static inline __m512i add_scaled(__m512i total, __m512i dots, const int32_t *scale)
+{
+    return _mm512_add_epi32(total, _mm512_mullo_epi32(dots, _mm512_load_si512(scale)));
+}
+
 static inline __attribute__((always_inline)) __m512
 single_block(__m512 sum, const unsigned char *block, size_t columns, const unsigned char *x,
              const form f)
@@ -255,19 +261,15 @@ single_block(__m512 sum, const unsigned char *block, size_t columns, const unsig
     __m512i total = _mm512_setzero_si512();
     read_scales(&scales, block, f.mins);
     for (size_t c = 0; c < columns; c += 32, q += 32, sub += f.sub_bytes) {
-        for (size_t line = 0; line < f.sub_bytes; line += 64)
-            _mm_prefetch((const char *)sub + PREFETCH + line, _MM_HINT_T0);
-#pragma GCC unroll 2
-        for (size_t part = 0; part < 8; part += f.scale_groups) {
-            size_t s = (c / 4 + part) / f.scale_groups;
-            __m512i dots = f.mins ? _mm512_setzero_si512()
-                                  : broadcast_i32(x + VTI_ACT_Q8K_BIAS + s * 4);
-#pragma GCC unroll 8
-            for (size_t group = part; group < part + f.scale_groups; group++)
-                dots = _mm512_dpbusd_epi32(dots, f.load(sub, group), broadcast_i32(q + group * 4));
-            __m512i scaled = _mm512_mullo_epi32(dots, _mm512_load_si512(scales.scale[s]));
-            total = _mm512_add_epi32(total, scaled);
+        size_t s = c / 4 / f.scale_groups;
+        if (f.mins) {
+            total = add_scaled(total, f.dot(sub, q, 0), scales.scale[s]);
+            continue;
         }
+        const unsigned char *bias = x + VTI_ACT_Q8K_BIAS + s * 4;
+        total = add_scaled(total, f.dot(sub, q, load_i32(bias)), scales.scale[s]);
+        total = add_scaled(total, f.dot(sub + VTI_Q6_K_SUB, q + 16, load_i32(bias + 4)),
+                           scales.scale[s + 1]);
     }
     return add_block(sum, total, &scales, block, x, 0, 1, f.mins);
 }

@@ -7,7 +7,6 @@
 
 enum {
     CHUNK_BLOCKS = 24, /* of a half panel that are spread out at once: 7 KB */
-    PREFETCH = 2048,   /* bytes ahead of a single token's reading */
 };
 
 /* What the types differ in; constants where they are used. */
@@ -164,8 +163,6 @@ single(float *y, const unsigned char *block, const unsigned char *x, size_t cols
                                 : _mm256_setzero_ps();
     for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
         __m256i dots[2] = {start_dot(x + 4, f), start_dot(x + 4, f)}, span[2];
-        for (size_t line = 0; line < f.block_bytes; line += 64)
-            _mm_prefetch((const char *)block + PREFETCH + line, _MM_HINT_T0);
 #pragma GCC unroll 8
         for (size_t group = 0; group < 8; group++) {
             __m256i q = broadcast_i32(x + 8 + group * 4);

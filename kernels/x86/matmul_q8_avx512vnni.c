@@ -15,7 +15,6 @@
 enum {
     TILE_GROUPS = 3,    /* 12 tokens: 12 integer and 12 float accumulators */
     CHUNK_BLOCKS = 32,  /* of a panel that are spread out at once: 18 KB */
-    PREFETCH = 2048,    /* bytes ahead of a single token's reading */
 };
 
 /* Blocks of a panel with weights as q + 128. */
@@ -136,21 +135,37 @@ many(float *y, size_t y_stride, const unsigned char *w, size_t block_bytes, load
     }
 }
 
+/* Integer sum of one block and one token, exact. */
+typedef __m512i dot_fn(const unsigned char *block, const unsigned char *x);
+
+static inline __m512i dot_q8_0(const unsigned char *block, const unsigned char *x)
+{
+    __m512i dot = broadcast_i32(x + 4);
+#pragma GCC unroll 8
+    for (size_t group = 0; group < 8; group++)
+        dot = _mm512_dpbusd_epi32(dot, load_q8_0(block, group), broadcast_i32(x + 8 + group * 4));
+    return dot;
+}
+
+static inline __m512i dot_q4_0(const unsigned char *block, const unsigned char *x)
+{
+    return dot_nibbles(block + VTI_SCALES_BYTES, x + 8, load_i32(x + 4) >> 4); /* -8 × sum */
+}
+
+static inline __m512i dot_q5_0(const unsigned char *block, const unsigned char *x)
+{
+    return dot_fives(block + VTI_SCALES_BYTES, x + 8, load_i32(x + 4) >> 3); /* -16 × sum */
+}
+
 /* One token × one panel. */
 static inline __attribute__((always_inline)) void
-single(float *y, const unsigned char *block, size_t block_bytes, load_fn *load,
+single(float *y, const unsigned char *block, size_t block_bytes, dot_fn *dot,
        const unsigned char *x, size_t cols, __mmask16 rows, bool accumulate)
 {
     __m512 sum = accumulate ? _mm512_maskz_loadu_ps(rows, y) : _mm512_setzero_ps();
     for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
-        for (size_t line = 0; line < block_bytes; line += 64)
-            _mm_prefetch((const char *)block + PREFETCH + line, _MM_HINT_T0);
-        __m512i dot = broadcast_i32(x + 4);
-#pragma GCC unroll 8
-        for (size_t group = 0; group < 8; group++)
-            dot = _mm512_dpbusd_epi32(dot, load(block, group), broadcast_i32(x + 8 + group * 4));
         __m512 scale = _mm512_mul_ps(load_scales(block), broadcast_f32(x));
-        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sum);
+        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot(block, x)), scale, sum);
         block += block_bytes;
         x += VTI_ACT_Q8_BYTES;
     }
@@ -159,8 +174,8 @@ single(float *y, const unsigned char *block, size_t block_bytes, load_fn *load,
 
 static inline __attribute__((always_inline)) void
 matmul(float *y, size_t y_stride, const unsigned char *w, size_t block_bytes, load_fn *load,
-       const unsigned char *x, size_t cols, size_t row_begin, size_t row_end, size_t tokens,
-       bool accumulate)
+       dot_fn *dot, const unsigned char *x, size_t cols, size_t row_begin, size_t row_end,
+       size_t tokens, bool accumulate)
 {
     if (tokens > 1) {
         many(y, y_stride, w, block_bytes, load, x, cols, row_begin, row_end, tokens, accumulate);
@@ -169,7 +184,7 @@ matmul(float *y, size_t y_stride, const unsigned char *w, size_t block_bytes, lo
     size_t panel_bytes = cols / VTI_Q8_BLOCK * block_bytes;
     w += row_begin / VTI_PANEL_ROWS * panel_bytes;
     for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS, w += panel_bytes)
-        single(y + row, w, block_bytes, load, x, cols, row_mask(row, row_end), accumulate);
+        single(y + row, w, block_bytes, dot, x, cols, row_mask(row, row_end), accumulate);
 }
 
 #define MATMUL(type, block_bytes)                                                                  \
@@ -178,8 +193,8 @@ matmul(float *y, size_t y_stride, const unsigned char *w, size_t block_bytes, lo
                               size_t tokens, bool accumulate)                                      \
     {                                                                                              \
         (void)rows;                                                                                \
-        matmul(y, y_stride, w, block_bytes, load_##type, x, cols, row_begin, row_end, tokens,      \
-               accumulate);                                                                        \
+        matmul(y, y_stride, w, block_bytes, load_##type, dot_##type, x, cols, row_begin, row_end,  \
+               tokens, accumulate);                                                                \
     }
 
 MATMUL(q8_0, VTI_Q8_0_BYTES)

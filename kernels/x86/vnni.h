@@ -51,6 +51,97 @@ static inline __m512i load_fives(const unsigned char *at, size_t group)
     return _mm512_ternarylogic_epi32(nibbles, fifth, _mm512_set1_epi8(0x10), 0xf8);
 }
 
+/* For one token, where nothing is reused, halves of 8 rows in registers of 256 bits take fewer
+ * operations than whole panels. `part` says which half a nibble tile's bytes are read for. */
+static inline __m256i nibble_half(__m256i both, size_t part, bool is_signed)
+{
+    __m256i mask = _mm256_set1_epi8(15);
+    if (part == 0) return _mm256_and_si256(both, mask);
+    __m256i upper = _mm256_srli_epi32(both, 4), flip = _mm256_set1_epi8(8);
+    return is_signed ? _mm256_ternarylogic_epi32(upper, mask, flip, 0x6a)
+                     : _mm256_and_si256(upper, mask);
+}
+
+/* `tail`: bits to be added to the nibbles, already in their place but not masked. */
+static inline __m256i nibble_half_with(__m256i both, size_t part, __m256i tail, int tail_mask)
+{
+    return _mm256_ternarylogic_epi32(nibble_half(both, part, false), tail,
+                                     _mm256_set1_epi8((char)tail_mask), 0xf8);
+}
+
+static inline __m256i load_256(const void *at) { return _mm256_loadu_si256(at); }
+
+static inline __m256i broadcast_i32_256(const unsigned char *at)
+{
+    int32_t value;
+    memcpy(&value, at, 4);
+    return _mm256_set1_epi32(value);
+}
+
+/* Shifts to the left, or to the right if `by` is negative. A constant where this is inlined. */
+static inline __m256i shift_256(__m256i v, int by)
+{
+    return by >= 0 ? _mm256_slli_epi32(v, by) : _mm256_srli_epi32(v, -by);
+}
+
+static inline __m512i join_halves(__m256i low, __m256i high)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* start + Σ over 8 groups of a nibble tile × one token's 32 bytes. */
+static inline __m512i dot_nibbles(const unsigned char *tile, const unsigned char *q, int32_t start)
+{
+    __m256i low = _mm256_set1_epi32(start), high = low;
+#pragma GCC unroll 8
+    for (size_t group = 0; group < 8; group++) {
+        __m256i both = load_256(tile + group * 32), x = broadcast_i32_256(q + group * 4);
+        low = _mm256_dpbusd_epi32(low, nibble_half(both, 0, true), x);
+        high = _mm256_dpbusd_epi32(high, nibble_half(both, 1, true), x);
+    }
+    return join_halves(low, high);
+}
+
+/* The same of fifth bits and a plain nibble tile. */
+static inline __m512i dot_fives(const unsigned char *tile, const unsigned char *q, int32_t start)
+{
+    __m256i low = _mm256_set1_epi32(start), high = low;
+    __m256i low_fifth = load_256(tile), high_fifth = load_256(tile + 32);
+#pragma GCC unroll 8
+    for (int group = 0; group < 8; group++) {
+        __m256i both = load_256(tile + VTI_FIFTH_BYTES + group * 32);
+        __m256i x = broadcast_i32_256(q + group * 4);
+        __m256i w = nibble_half_with(both, 0, shift_256(low_fifth, 4 - group), 0x10);
+        low = _mm256_dpbusd_epi32(low, w, x);
+        w = nibble_half_with(both, 1, shift_256(high_fifth, 4 - group), 0x10);
+        high = _mm256_dpbusd_epi32(high, w, x);
+    }
+    return join_halves(low, high);
+}
+
+/* The same of 4 groups of Q6_K. */
+static inline __m512i dot_sixes(const unsigned char *tile, const unsigned char *q, int32_t start)
+{
+    __m256i low = _mm256_set1_epi32(start), high = low;
+    __m256i low_pair = load_256(tile), high_pair = load_256(tile + 32);
+#pragma GCC unroll 4
+    for (int group = 0; group < 4; group++) {
+        __m256i both = load_256(tile + 64 + group * 32), x = broadcast_i32_256(q + group * 4);
+        __m256i w = nibble_half_with(both, 0, shift_256(low_pair, 4 - 2 * group), 0x30);
+        low = _mm256_dpbusd_epi32(low, w, x);
+        w = nibble_half_with(both, 1, shift_256(high_pair, 4 - 2 * group), 0x30);
+        high = _mm256_dpbusd_epi32(high, w, x);
+    }
+    return join_halves(low, high);
+}
+
+static inline int32_t load_i32(const unsigned char *at)
+{
+    int32_t value;
+    memcpy(&value, at, 4);
+    return value;
+}
+
 static inline __mmask16 row_mask(size_t row, size_t row_end)
 {
     return (__mmask16)(0xffff >> (VTI_PANEL_ROWS - vti_panel_rows(row, row_end)));
