@@ -13,52 +13,58 @@
 #include "exp.h"
 
 enum {
-    TILE = 32,               /* rows */
+    TILE = 4 * LANES,        /* rows */
     TILE_VECTORS = TILE / LANES,
     MOST_DIM = 256,          /* head_dim; the scalar version does wider ones */
     MOST_QUERIES = 128,      /* at once */
-    SCORE_QUERIES = REGISTERS / 4 / TILE_VECTORS * 2, /* queries whose scores are summed together */
+    SCORE_QUERIES = REGISTERS * 3 / 4 / TILE_VECTORS, /* queries whose scores are summed together */
     VALUE_VECTORS = 4,       /* of an output row that are summed together … */
     VALUE_QUERIES = REGISTERS / 8, /* … for so many queries */
 };
 
-/* What one tile needs. */
-typedef struct tile_state {
+/* Queries of a call that are done together, and what one tile needs of them. */
+typedef struct attention_state {
+    const vti_attention_args *args;
+    size_t count;
+    const float *query[MOST_QUERIES + SCORE_QUERIES]; /* padded with copies of the last */
+    float *out[MOST_QUERIES];
+    size_t begin[MOST_QUERIES], end[MOST_QUERIES]; /* rows that it sees */
+    float largest[MOST_QUERIES], total[MOST_QUERIES];
+    float keep[MOST_QUERIES]; /* this tile's factor for what was summed before */
+    _Alignas(64) float scores[MOST_QUERIES + SCORE_QUERIES][TILE];
     _Alignas(64) float keys[MOST_DIM][TILE];   /* transposed */
     _Alignas(64) float values[TILE][MOST_DIM]; /* padded with zeros to whole vectors */
-    _Alignas(64) float scores[MOST_QUERIES + SCORE_QUERIES][TILE];
-    float keep[MOST_QUERIES]; /* factor for what was summed before */
-    float largest[MOST_QUERIES];
-    float total[MOST_QUERIES];
-} tile_state;
+} attention_state;
 
-typedef struct queries {
-    const vti_attention_args *args;
-    size_t first, count; /* of tokens × heads, token by token */
-} queries;
-
-static inline const float *query_at(const queries *q, size_t i)
+/* Rows that the token sees. */
+static inline void see(attention_state *s, size_t i, size_t token)
 {
-    const vti_attention_args *a = q->args;
-    i += q->first;
-    return a->q + i / a->heads * a->q_stride + i % a->heads * a->head_dim;
+    const vti_attention_args *a = s->args;
+    size_t last = a->position + token;
+    s->begin[i] = a->window && last + 1 > a->window ? last + 1 - a->window : 0;
+    if (s->begin[i] < a->kv_begin) s->begin[i] = a->kv_begin;
+    s->end[i] = last + 1 < a->kv_end ? last + 1 : a->kv_end;
 }
 
-static inline float *out_at(const queries *q, size_t i)
+/* Up to MOST_QUERIES of the tokens × heads, token by token, from number `first` on. */
+static void begin_queries(attention_state *s, const vti_attention_args *a, size_t first)
 {
-    const vti_attention_args *a = q->args;
-    i += q->first;
-    return a->out + i / a->heads * a->out_stride + i % a->heads * a->head_dim;
-}
-
-/* Rows [*begin, *end) that query i sees. */
-static inline void visible(const queries *q, size_t i, size_t *begin, size_t *end)
-{
-    const vti_attention_args *a = q->args;
-    size_t last = a->position + (q->first + i) / a->heads;
-    *begin = a->window && last + 1 > a->window ? last + 1 - a->window : 0;
-    if (*begin < a->kv_begin) *begin = a->kv_begin;
-    *end = last + 1 < a->kv_end ? last + 1 : a->kv_end;
+    size_t all = a->tokens * a->heads, token = first / a->heads, head = first % a->heads;
+    s->args = a;
+    s->count = all - first < MOST_QUERIES ? all - first : MOST_QUERIES;
+    for (size_t i = 0; i < s->count; i++) {
+        s->query[i] = a->q + token * a->q_stride + head * a->head_dim;
+        s->out[i] = a->out + token * a->out_stride + head * a->head_dim;
+        memset(s->out[i], 0, a->head_dim * sizeof(float));
+        s->largest[i] = -INFINITY;
+        s->total[i] = 0;
+        see(s, i, token);
+        if (++head == a->heads) {
+            head = 0;
+            token++;
+        }
+    }
+    for (size_t i = 0; i < SCORE_QUERIES; i++) s->query[s->count + i] = s->query[s->count - 1];
 }
 
 /* --- rows of the cache ------------------------------------------------------------------------ */
@@ -89,42 +95,40 @@ static inline vf load_q8(const unsigned char *row, size_t head_dim, size_t i, si
 /* `count` rows from row j on; the keys of rows beyond are zero, the values of columns beyond
  * head_dim too. */
 static inline __attribute__((always_inline)) void
-load_tile(tile_state *s, const vti_attention_args *a, size_t row_bytes, load_fn *load, size_t j,
-          size_t count)
+load_tile(attention_state *s, size_t row_bytes, load_fn *load, size_t j, size_t count)
 {
-    const unsigned char *k = (const unsigned char *)a->k + j * row_bytes;
-    const unsigned char *v = (const unsigned char *)a->v + j * row_bytes;
-    for (size_t i = 0; i < a->head_dim; i += LANES) {
-        size_t n = a->head_dim - i < LANES ? a->head_dim - i : LANES;
-        for (size_t first = 0; first < count; first += LANES) {
+    size_t head_dim = s->args->head_dim;
+    const unsigned char *k = (const unsigned char *)s->args->k + j * row_bytes;
+    const unsigned char *v = (const unsigned char *)s->args->v + j * row_bytes;
+    for (size_t i = 0; i < head_dim; i += LANES) {
+        size_t n = head_dim - i < LANES ? head_dim - i : LANES;
+        for (size_t first = 0; first < TILE; first += LANES) {
             vf block[LANES];
             for (size_t r = 0; r < LANES; r++)
-                block[r] = first + r < count ? load(k + (first + r) * row_bytes, a->head_dim, i, n)
+                block[r] = first + r < count ? load(k + (first + r) * row_bytes, head_dim, i, n)
                                              : vf_zero();
             vf_transpose(block);
             for (size_t c = 0; c < n; c++) vf_store(&s->keys[i + c][first], block[c]);
         }
         for (size_t r = 0; r < count; r++)
-            vf_store(&s->values[r][i], load(v + r * row_bytes, a->head_dim, i, n));
+            vf_store(&s->values[r][i], load(v + r * row_bytes, head_dim, i, n));
     }
 }
 
 /* --- scores ----------------------------------------------------------------------------------- */
 
 /* Scores of `count` queries from query i on, a constant where this is inlined. What goes beyond the
- * last query computes some other's once more, to no effect. */
+ * last query computes it once more, to no effect. */
 static inline __attribute__((always_inline)) void
-score_block(tile_state *s, const queries *q, size_t i, size_t count)
+score_block(attention_state *s, size_t i, size_t count)
 {
-    size_t head_dim = q->args->head_dim;
-    const float *query[SCORE_QUERIES];
+    const float *const *query = s->query + i;
+    size_t head_dim = s->args->head_dim;
     vf sums[SCORE_QUERIES][TILE_VECTORS];
 #pragma GCC unroll 8
-    for (size_t n = 0; n < count; n++) {
-        query[n] = query_at(q, i + n < q->count ? i + n : i);
+    for (size_t n = 0; n < count; n++)
 #pragma GCC unroll 4
         for (size_t v = 0; v < TILE_VECTORS; v++) sums[n][v] = vf_zero();
-    }
     for (size_t d = 0; d < head_dim; d++) {
 #pragma GCC unroll 8
         for (size_t n = 0; n < count; n++) {
@@ -134,7 +138,7 @@ score_block(tile_state *s, const queries *q, size_t i, size_t count)
                 sums[n][v] = vf_fma(vf_load(&s->keys[d][v * LANES]), value, sums[n][v]);
         }
     }
-    vf scale = vf_set1(q->args->scale);
+    vf scale = vf_set1(s->args->scale);
 #pragma GCC unroll 8
     for (size_t n = 0; n < count; n++)
 #pragma GCC unroll 4
@@ -142,34 +146,46 @@ score_block(tile_state *s, const queries *q, size_t i, size_t count)
             vf_store(&s->scores[i + n][v * LANES], vf_mul(sums[n][v], scale));
 }
 
-/* The scores become weights exp(score - largest); 0 for rows that the query does not see. */
-static inline void weigh(tile_state *s, const queries *q, size_t i, size_t j)
+/* Scores of rows that query i does not see, of the tile that begins with row j, become -INFINITY.
+ * False if it sees none. */
+static inline bool hide(attention_state *s, size_t i, size_t j)
 {
-    size_t begin, end;
-    visible(q, i, &begin, &end);
-    size_t from = begin > j ? begin - j : 0, to = end > j ? end - j : 0;
+    float *scores = s->scores[i];
+    if (s->begin[i] <= j && s->end[i] >= j + TILE) return true;
+    size_t from = s->begin[i] > j ? s->begin[i] - j : 0, to = s->end[i] > j ? s->end[i] - j : 0;
     if (from > TILE) from = TILE;
     if (to > TILE) to = TILE;
-    float *scores = s->scores[i];
     for (size_t r = 0; r < from; r++) scores[r] = -INFINITY;
     for (size_t r = to; r < TILE; r++) scores[r] = -INFINITY;
+    return from < to;
+}
+
+/* The scores become weights exp(score - largest), 0 for rows that the query does not see. */
+static inline void weigh(attention_state *s, size_t i, size_t j)
+{
+    vf score[TILE_VECTORS], total = vf_zero();
     s->keep[i] = 1;
-    if (from >= to) {
-        for (size_t r = 0; r < TILE; r++) scores[r] = 0;
+    if (!hide(s, i, j)) {
+        for (size_t v = 0; v < TILE_VECTORS; v++) vf_store(&s->scores[i][v * LANES], total);
         return;
     }
-    vf top = vf_load(scores);
-    for (size_t v = 1; v < TILE_VECTORS; v++) top = vf_max(vf_load(scores + v * LANES), top);
+    vf top = score[0] = vf_load(s->scores[i]);
+#pragma GCC unroll 4
+    for (size_t v = 1; v < TILE_VECTORS; v++) {
+        score[v] = vf_load(&s->scores[i][v * LANES]);
+        top = vf_max(score[v], top);
+    }
     float largest = vf_largest(top);
     if (largest > s->largest[i]) {
         s->keep[i] = expf(s->largest[i] - largest);
         s->largest[i] = largest;
     }
-    vf reference = vf_set1(s->largest[i]), total = vf_zero();
+    vf reference = vf_set1(s->largest[i]);
+#pragma GCC unroll 4
     for (size_t v = 0; v < TILE_VECTORS; v++) {
-        vf weight = vf_exp(vf_sub(vf_load(scores + v * LANES), reference));
-        vf_store(scores + v * LANES, weight);
-        total = vf_add(total, weight);
+        score[v] = vf_exp(vf_sub(score[v], reference));
+        vf_store(&s->scores[i][v * LANES], score[v]);
+        total = vf_add(total, score[v]);
     }
     s->total[i] = s->total[i] * s->keep[i] + vf_sum(total);
 }
@@ -179,21 +195,17 @@ static inline void weigh(tile_state *s, const queries *q, size_t i, size_t j)
 /* out = out × keep + Σ weight × value over `rows` rows, for columns [c, c + VALUE_VECTORS × LANES)
  * (fewer at the end of the row) of `count` queries, a constant where this is inlined. */
 static inline __attribute__((always_inline)) void
-value_block(tile_state *s, const queries *q, size_t i, size_t c, size_t rows, size_t count)
+value_block(attention_state *s, size_t i, size_t c, size_t rows, size_t count)
 {
     vf sums[VALUE_QUERIES][VALUE_VECTORS];
-    size_t head_dim = q->args->head_dim;
+    size_t left = s->args->head_dim - c;
 #pragma GCC unroll 8
     for (size_t n = 0; n < count; n++) {
-        const float *out = out_at(q, i + n) + c;
+        const float *out = s->out[i + n] + c;
         vf keep = vf_set1(s->keep[i + n]);
 #pragma GCC unroll 4
-        for (size_t v = 0; v < VALUE_VECTORS; v++) {
-            size_t at = c + v * LANES, left = at < head_dim ? head_dim - at : 0;
-            vf old = left >= LANES ? vf_load(out + v * LANES)
-                                   : left ? vf_load_n(out + v * LANES, left) : vf_zero();
-            sums[n][v] = vf_mul(old, keep);
-        }
+        for (size_t v = 0; v < VALUE_VECTORS; v++)
+            sums[n][v] = vf_mul(load_part(out, left, v), keep);
     }
     for (size_t r = 0; r < rows; r++) {
 #pragma GCC unroll 8
@@ -205,103 +217,72 @@ value_block(tile_state *s, const queries *q, size_t i, size_t c, size_t rows, si
         }
     }
 #pragma GCC unroll 8
-    for (size_t n = 0; n < count; n++) {
-        float *out = out_at(q, i + n) + c;
+    for (size_t n = 0; n < count; n++)
 #pragma GCC unroll 4
-        for (size_t v = 0; v < VALUE_VECTORS; v++) {
-            size_t at = c + v * LANES, left = at < head_dim ? head_dim - at : 0;
-            if (left >= LANES)
-                vf_store(out + v * LANES, sums[n][v]);
-            else if (left)
-                vf_store_n(out + v * LANES, sums[n][v], left);
-        }
-    }
+        for (size_t v = 0; v < VALUE_VECTORS; v++)
+            store_part(s->out[i + n] + c, sums[n][v], left, v);
 }
 
 /* --- all -------------------------------------------------------------------------------------- */
 
-static void score_tile(tile_state *s, const queries *q, size_t first, size_t j)
+static void score_tile(attention_state *s, size_t first, size_t j)
 {
-    size_t i = first, left = q->count - first;
+    size_t i = first, left = s->count - first;
     for (; left > SCORE_QUERIES / 2; i += SCORE_QUERIES) {
-        score_block(s, q, i, SCORE_QUERIES);
+        score_block(s, i, SCORE_QUERIES);
         left -= left < SCORE_QUERIES ? left : SCORE_QUERIES;
     }
     if (left > 1)
-        score_block(s, q, i, SCORE_QUERIES / 2);
+        score_block(s, i, SCORE_QUERIES / 2);
     else if (left)
-        score_block(s, q, i, 1);
-    for (i = first; i < q->count; i++) weigh(s, q, i, j);
+        score_block(s, i, 1);
+    for (i = first; i < s->count; i++) weigh(s, i, j);
 }
 
-static void value_tile(tile_state *s, const queries *q, size_t first, size_t rows)
+static void value_tile(attention_state *s, size_t first, size_t rows)
 {
-    for (size_t c = 0; c < q->args->head_dim; c += VALUE_VECTORS * LANES) {
+    for (size_t c = 0; c < s->args->head_dim; c += VALUE_VECTORS * LANES) {
         size_t i = first;
-        for (; i + VALUE_QUERIES <= q->count; i += VALUE_QUERIES)
-            value_block(s, q, i, c, rows, VALUE_QUERIES);
-        if (i + VALUE_QUERIES / 2 <= q->count) {
-            value_block(s, q, i, c, rows, VALUE_QUERIES / 2);
+        for (; i + VALUE_QUERIES <= s->count; i += VALUE_QUERIES)
+            value_block(s, i, c, rows, VALUE_QUERIES);
+        if (i + VALUE_QUERIES / 2 <= s->count) {
+            value_block(s, i, c, rows, VALUE_QUERIES / 2);
             i += VALUE_QUERIES / 2;
         }
-        for (; i < q->count; i++) value_block(s, q, i, c, rows, 1);
+        for (; i < s->count; i++) value_block(s, i, c, rows, 1);
     }
 }
 
-static void begin_queries(tile_state *s, const queries *q)
+static void end_queries(const attention_state *s, size_t first)
 {
-    for (size_t i = 0; i < q->count; i++) {
-        memset(out_at(q, i), 0, q->args->head_dim * sizeof(float));
-        s->largest[i] = -INFINITY;
-        s->total[i] = 0;
-    }
-}
-
-static void end_queries(const tile_state *s, const queries *q)
-{
-    const vti_attention_args *a = q->args;
-    for (size_t i = 0; i < q->count; i++) {
+    const vti_attention_args *a = s->args;
+    for (size_t i = 0; i < s->count; i++) {
         if (a->parts) {
-            a->parts[(q->first + i) * 2] = s->largest[i];
-            a->parts[(q->first + i) * 2 + 1] = s->total[i];
+            a->parts[(first + i) * 2] = s->largest[i];
+            a->parts[(first + i) * 2 + 1] = s->total[i];
             continue;
         }
-        float *out = out_at(q, i), factor = 1.0f / s->total[i];
-        for (size_t d = 0; d < a->head_dim; d++) out[d] *= factor;
+        float factor = 1.0f / s->total[i];
+        for (size_t d = 0; d < a->head_dim; d++) s->out[i][d] *= factor;
     }
 }
 
 /* Tiles are aligned to row 0, so that a query's sums do not depend on the other tokens'. */
 static inline __attribute__((always_inline)) void
-attend_queries(tile_state *s, const queries *q, size_t row_bytes, load_fn *load)
-{
-    const vti_attention_args *a = q->args;
-    size_t begin, end, unused;
-    visible(q, 0, &begin, &unused);
-    visible(q, q->count - 1, &unused, &end);
-    begin_queries(s, q);
-    for (size_t j = begin / TILE * TILE; j < end; j += TILE) {
-        size_t rows = end - j < TILE ? end - j : TILE, first = 0;
-        /* Queries of tokens before row j see nothing of it. */
-        if (j > a->position) {
-            size_t hidden = (j - a->position) * a->heads;
-            first = hidden > q->first ? hidden - q->first : 0;
-        }
-        load_tile(s, a, row_bytes, load, j, rows);
-        score_tile(s, q, first, j);
-        value_tile(s, q, first, rows);
-    }
-    end_queries(s, q);
-}
-
-static inline __attribute__((always_inline)) void
 attend(const vti_attention_args *a, size_t row_bytes, load_fn *load)
 {
-    tile_state state;
-    size_t count = a->tokens * a->heads;
-    for (size_t first = 0; first < count; first += MOST_QUERIES) {
-        queries q = {a, first, count - first < MOST_QUERIES ? count - first : MOST_QUERIES};
-        attend_queries(&state, &q, row_bytes, load);
+    attention_state state, *s = &state;
+    for (size_t first = 0; first < a->tokens * a->heads; first += MOST_QUERIES) {
+        begin_queries(s, a, first);
+        size_t end = s->end[s->count - 1], unseeing = 0;
+        for (size_t j = s->begin[0] / TILE * TILE; j < end; j += TILE) {
+            while (s->end[unseeing] <= j) unseeing++;
+            size_t rows = end - j < TILE ? end - j : TILE;
+            load_tile(s, row_bytes, load, j, rows);
+            score_tile(s, unseeing, j);
+            value_tile(s, unseeing, rows);
+        }
+        end_queries(s, first);
     }
 }
 
@@ -330,6 +311,27 @@ static void attention_q8(const vti_attention_args *a)
         attend(a, blocks * 2 + a->head_dim, load_q8);
 }
 
+static void attention_merge(float *out, const float *partial, size_t partial_stride,
+                            const float *parts, size_t parts_stride, size_t count, size_t head_dim)
+{
+    float largest = -INFINITY, total = 0;
+    for (size_t i = 0; i < count; i++)
+        if (parts[i * parts_stride] > largest) largest = parts[i * parts_stride];
+    for (size_t i = 0; i < count; i++) {
+        float m = parts[i * parts_stride], share = m > -INFINITY ? expf(m - largest) : 0;
+        total += parts[i * parts_stride + 1] * share;
+        for (size_t c = 0; c < head_dim; c += LANES) {
+            vf old = i ? load_part(out + c, head_dim - c, 0) : vf_zero();
+            vf part = load_part(partial + i * partial_stride + c, head_dim - c, 0);
+            store_part(out + c, vf_fma(part, vf_set1(share), old), head_dim - c, 0);
+        }
+    }
+    for (size_t c = 0; c < head_dim; c += LANES) {
+        vf sum = load_part(out + c, head_dim - c, 0);
+        store_part(out + c, vf_div(sum, vf_set1(total)), head_dim - c, 0);
+    }
+}
+
 /* --- storing rows ----------------------------------------------------------------------------- */
 
 static void store_f16(void *row, const float *x, size_t head_dim)
@@ -346,5 +348,6 @@ static inline void init_attention(vti_kernels *kernels)
     kernels->kv[VTI_KV_F32].attention = attention_f32;
     kernels->kv[VTI_KV_F16].attention = attention_f16;
     kernels->kv[VTI_KV_Q8].attention = attention_q8;
+    kernels->attention_merge = attention_merge;
     kernels->kv[VTI_KV_F16].store = store_f16;
 }

@@ -25,22 +25,6 @@ static inline vf load_f16(const unsigned char *elements) { return vf_load_f16(el
 
 static inline vf load_bf16(const unsigned char *elements) { return vf_load_bf16(elements); }
 
-/* Vector v of an output column of `rows` rows. */
-static inline vf load_rows(const float *y, size_t rows, size_t v)
-{
-    size_t n = rows > v * LANES ? rows - v * LANES : 0;
-    return n >= LANES ? vf_load(y + v * LANES) : n ? vf_load_n(y + v * LANES, n) : vf_zero();
-}
-
-static inline void store_rows(float *y, vf sum, size_t rows, size_t v)
-{
-    size_t n = rows > v * LANES ? rows - v * LANES : 0;
-    if (n >= LANES)
-        vf_store(y + v * LANES, sum);
-    else if (n)
-        vf_store_n(y + v * LANES, sum, n);
-}
-
 /* `groups` groups of m tokens × one panel × `columns` columns, added to y unless `fresh`. Both
  * numbers are constants where this is inlined. */
 static inline __attribute__((always_inline)) void
@@ -52,7 +36,7 @@ tile(float *y, size_t y_stride, size_t rows, const unsigned char *w, size_t elem
     for (size_t t = 0; t < groups * m; t++)
 #pragma GCC unroll 2
         for (size_t v = 0; v < VECTORS; v++)
-            sums[t][v] = fresh ? vf_zero() : load_rows(y + t * y_stride, rows, v);
+            sums[t][v] = fresh ? vf_zero() : load_part(y + t * y_stride, rows, v);
     for (size_t c = 0; c < columns; c++, w += VTI_PANEL_ROWS * element) {
         vf column[VECTORS];
 #pragma GCC unroll 2
@@ -67,7 +51,7 @@ tile(float *y, size_t y_stride, size_t rows, const unsigned char *w, size_t elem
 #pragma GCC unroll 24
     for (size_t t = 0; t < groups * m; t++)
 #pragma GCC unroll 2
-        for (size_t v = 0; v < VECTORS; v++) store_rows(y + t * y_stride, sums[t][v], rows, v);
+        for (size_t v = 0; v < VECTORS; v++) store_part(y + t * y_stride, sums[t][v], rows, v);
 }
 
 /* All tokens × one panel × `columns` columns from `first` on. */
@@ -109,14 +93,14 @@ single(float *y, const unsigned char *w, size_t element, load_fn *load, const fl
        size_t cols, size_t rows, bool accumulate)
 {
     vf sums[VECTORS];
-    for (size_t v = 0; v < VECTORS; v++) sums[v] = accumulate ? load_rows(y, rows, v) : vf_zero();
+    for (size_t v = 0; v < VECTORS; v++) sums[v] = accumulate ? load_part(y, rows, v) : vf_zero();
     for (size_t c = 0; c < cols; c++, w += VTI_PANEL_ROWS * element) {
         vf value = vf_set1(x[c]);
 #pragma GCC unroll 2
         for (size_t v = 0; v < VECTORS; v++)
             sums[v] = vf_fma(load(w + v * LANES * element), value, sums[v]);
     }
-    for (size_t v = 0; v < VECTORS; v++) store_rows(y, sums[v], rows, v);
+    for (size_t v = 0; v < VECTORS; v++) store_part(y, sums[v], rows, v);
 }
 
 static inline __attribute__((always_inline)) void

@@ -134,16 +134,21 @@ static inline uint32_t vmagnitude_largest(vmagnitude m)
     return (uint32_t)_mm_cvtsi128_si32(a);
 }
 
-static inline int32_t vf_store_i8(void *p, vf v)
+typedef __m256i vint;
+static inline vint vint_nearest(vf v) { return _mm256_cvtps_epi32(v); }
+static inline vint vint_zero(void) { return _mm256_setzero_si256(); }
+static inline vint vint_add(vint a, vint b) { return _mm256_add_epi32(a, b); }
+static inline int32_t vint_sum(vint v)
 {
-    __m256i q = _mm256_cvtps_epi32(v);
-    __m128i low = _mm256_castsi256_si128(q), high = _mm256_extracti128_si256(q, 1);
-    __m128i words = _mm_packs_epi32(low, high);
-    _mm_storel_epi64(p, _mm_packs_epi16(words, words));
-    __m128i sum = _mm_add_epi32(low, high);
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
     sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
     return _mm_cvtsi128_si32(sum);
+}
+static inline void vint_store_i8(void *p, vint v)
+{
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    _mm_storel_epi64(p, _mm_packs_epi16(words, words));
 }
 
 static inline void vf_transpose(vf r[8])
@@ -167,5 +172,7 @@ static inline void vf_transpose(vf r[8])
         r[4 + j] = _mm256_permute2f128_ps(b[j], b[4 + j], 0x31);
     }
 }
+
+#include "part.h"
 
 #endif

@@ -114,13 +114,13 @@ static inline uint32_t vmagnitude_largest(vmagnitude m)
     return (uint32_t)_mm512_reduce_max_epi32(m);
 }
 
-/* The lanes' nearest integers, ties to even, as bytes; returns their sum. */
-static inline int32_t vf_store_i8(void *p, vf v)
-{
-    __m512i q = _mm512_cvtps_epi32(v);
-    _mm_storeu_si128(p, _mm512_cvtepi32_epi8(q));
-    return _mm512_reduce_add_epi32(q);
-}
+/* The lanes' nearest integers, ties to even. */
+typedef __m512i vint;
+static inline vint vint_nearest(vf v) { return _mm512_cvtps_epi32(v); }
+static inline vint vint_zero(void) { return _mm512_setzero_si512(); }
+static inline vint vint_add(vint a, vint b) { return _mm512_add_epi32(a, b); }
+static inline int32_t vint_sum(vint v) { return _mm512_reduce_add_epi32(v); }
+static inline void vint_store_i8(void *p, vint v) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(v)); }
 
 /* rows[i] lane j ↔ rows[j] lane i. */
 static inline void vf_transpose(vf r[16])
@@ -150,5 +150,7 @@ static inline void vf_transpose(vf r[16])
         r[12 + j] = _mm512_shuffle_f32x4(low, high, 0xdd);
     }
 }
+
+#include "part.h"
 
 #endif

@@ -175,11 +175,12 @@ static void convert_f32_from_f16(float *dst, const uint16_t *src, size_t n)
 
 /* --- conversion of activations ---------------------------------------------------------------- */
 
-/* As scalar_act.c does it: the same bits. Token t of a group of m; n is a multiple of 32. The sums
- * of 16 integers each go to sums[n / 16]; unsigned, since what a NaN or infinity becomes may
- * overflow. Returns the scale. */
-static inline float quantize(unsigned char *q, const float *x, size_t n, size_t t, size_t m,
-                             uint32_t *sums)
+/* As scalar_act.c does it: the same bits. Token t of a group of m; n is a multiple of `width` (16 or
+ * 32). The sums of `width` integers each go to sums[n / width]; unsigned, since what a NaN or
+ * infinity becomes may overflow. Returns the scale. */
+static inline __attribute__((always_inline)) float
+quantize(unsigned char *q, const float *x, size_t n, size_t t, size_t m, uint32_t *sums,
+         size_t width)
 {
     vmagnitude magnitude = vmagnitude_zero();
     for (size_t i = 0; i < n; i += LANES) magnitude = vmagnitude_max(magnitude, vf_load(x + i));
@@ -187,14 +188,18 @@ static inline float quantize(unsigned char *q, const float *x, size_t n, size_t 
     float top;
     memcpy(&top, &bits, sizeof top);
     vf inverse = vf_set1(top > 1e-30f ? 127.0f / top : 0.0f);
-    for (size_t i = 0; i < n; i += 16) {
-        unsigned char bytes[16];
-        uint32_t sum = 0;
-        for (size_t j = 0; j < 16; j += LANES)
-            sum += (uint32_t)vf_store_i8(bytes + j, vf_mul(vf_load(x + i + j), inverse));
-        memcpy(q + (i / 8 * m + t) * 8, bytes, 8);
-        memcpy(q + ((i / 8 + 1) * m + t) * 8, bytes + 8, 8);
-        sums[i / 16] = sum;
+    for (size_t i = 0; i < n; i += width) {
+        unsigned char bytes[32];
+        vint sum = vint_zero();
+#pragma GCC unroll 4
+        for (size_t j = 0; j < width; j += LANES) {
+            vint values = vint_nearest(vf_mul(vf_load(x + i + j), inverse));
+            vint_store_i8(bytes + j, values);
+            sum = vint_add(sum, values);
+        }
+#pragma GCC unroll 4
+        for (size_t j = 0; j < width; j += 8) memcpy(q + ((i + j) / 8 * m + t) * 8, bytes + j, 8);
+        sums[i / width] = (uint32_t)vint_sum(sum);
     }
     return top / 127.0f;
 }
@@ -206,10 +211,10 @@ static void act_pack_q8(void *dst, const float *x, size_t x_stride, size_t token
         size_t m = vti_group_tokens(first, tokens);
         for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK, block += m * VTI_ACT_Q8_BYTES) {
             for (size_t t = 0; t < m; t++) {
-                uint32_t sums[2];
+                uint32_t sum;
                 const float *from = x + (first + t) * x_stride + c;
-                float scale = quantize(block + 8 * m, from, VTI_Q8_BLOCK, t, m, sums);
-                uint32_t bias = 0u - 128u * (sums[0] + sums[1]);
+                float scale = quantize(block + 8 * m, from, VTI_Q8_BLOCK, t, m, &sum, 32);
+                uint32_t bias = 0u - 128u * sum;
                 memcpy(block + 4 * t, &scale, 4);
                 memcpy(block + 4 * (m + t), &bias, 4);
             }
@@ -220,7 +225,7 @@ static void act_pack_q8(void *dst, const float *x, size_t x_stride, size_t token
 static void pack_block_q8k(unsigned char *block, const float *x, size_t n, size_t t, size_t m)
 {
     uint32_t sums[16] = {0};
-    float scale = quantize(block + m * VTI_ACT_Q8K_HEAD, x, n, t, m, sums);
+    float scale = quantize(block + m * VTI_ACT_Q8K_HEAD, x, n, t, m, sums, 16);
     memcpy(block + 4 * t, &scale, 4);
     for (size_t sub = 0; sub < 16; sub++) {
         uint32_t bias = 0u - 32u * sums[sub];
