@@ -134,8 +134,8 @@ static int choose(const synth_options *o, synth_shape *shape, synth_plan *plan)
     if (!published) return unknown_shape(o->shape);
     if (!(plan->mix = synth_mix_find(o->type))) return unknown_type(o->type);
     plan->published_fallback = strcmp(o->fallback, "published") == 0;
-    if (!plan->published_fallback && strcmp(o->fallback, "q8_0") != 0)
-        return unknown("--fallback", o->fallback, "q8_0 published");
+    if (!plan->published_fallback && strcmp(o->fallback, "loadable") != 0)
+        return unknown("--fallback", o->fallback, "loadable published");
     *shape = *published;
     if (o->experts && !shape->experts)
         return bench_error(VT_ERR_ARGUMENT, "--experts: %s has no experts", shape->name);
@@ -178,7 +178,7 @@ static int write_file(const synth_options *o, const synth_plan *plan)
 
 int bench_synth(int argc, char **argv)
 {
-    synth_options o = {.fallback = "q8_0", .seed = 1};
+    synth_options o = {.fallback = "loadable", .seed = 1};
     const bench_option options[] = {
         {"--shape", BENCH_TEXT, &o.shape, 0, 0, "NAME", "published model, see --list"},
         {"--type", BENCH_TEXT, &o.type, 0, 0, "TYPE", "f32 f16 bf16 q8_0 q4_0 q4_k q4_k_m …"},
@@ -189,7 +189,7 @@ int bench_synth(int argc, char **argv)
         {"--context", BENCH_U32, &o.context, 1, 1 << 20, "N", "context_length, likewise"},
         {"--seed", BENCH_U64, &o.seed, 0, 0, "N", "of the random weights, default 1"},
         {"--fallback", BENCH_TEXT, &o.fallback, 0, 0, "F",
-         "for rows that K types do not fit: q8_0 (default), published (Q5_0, Q5_1, Q8_0)"},
+         "for rows that Q5_K does not fit: loadable (default, Q8_0), published (Q5_1)"},
         {"--tensors", BENCH_FLAG, &o.tensors, 0, 0, NULL, "write nothing, print the tensors"},
         {"--list", BENCH_FLAG, &o.list, 0, 0, NULL, "print the known shapes"},
         {0},

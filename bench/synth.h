@@ -90,7 +90,7 @@ typedef struct synth_tensor {
 typedef struct synth_plan {
     const synth_shape *shape;
     const synth_mix *mix;
-    bool published_fallback; /* rows that K types do not fit: Q5_0, Q5_1 as in published files */
+    bool published_fallback; /* rows that Q5_K does not fit: Q5_1, which we do not load yet */
     uint64_t seed;
     synth_tensor *tensors;
     size_t count, room;

@@ -40,7 +40,7 @@ static bool layer_gets_more_bits(uint32_t layer, uint32_t layers)
 static const synth_type *fitting(const synth_type *type, uint64_t cols, bool published)
 {
     if (cols % type->block == 0) return type;
-    if (published && type == &synth_q4_k && cols % 32 == 0) return &synth_q5_0;
+    if (type == &synth_q4_k && cols % 32 == 0) return &synth_q5_0;
     if (published && type == &synth_q5_k && cols % 32 == 0) return &synth_q5_1;
     return cols % 32 == 0 ? &synth_q8_0 : &synth_f16;
 }

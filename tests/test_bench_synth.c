@@ -160,15 +160,16 @@ static void mixes_are_published_ones(void **state)
         {"qwen3-0.6b --type q5_k_m", "blk.27.ffn_gate.weight", "Q5_K"},
         {"qwen1.5-0.5b --type q4_k_m", "output.weight", "Q6_K"},
         {"qwen1.5-0.5b --type q4_k_m", "token_embd.weight", "Q4_K"},
-        {"qwen1.5-moe-a2.7b --type q4_k", "blk.3.ffn_down_exps.weight", "Q8_0  1408 x 2048 x 60"},
+        {"qwen1.5-moe-a2.7b --type q4_k", "blk.3.ffn_down_exps.weight", "Q5_0  1408 x 2048 x 60"},
         {"qwen1.5-moe-a2.7b --type q4_k", "blk.3.ffn_gate_inp.weight", "F32   2048 x 60"},
-        {"qwen2.5-0.5b --type q4_k_m", "blk.0.ffn_gate.weight", "Q8_0"},
-        {"qwen2.5-0.5b --type q4_k_m --fallback published", "blk.0.ffn_gate.weight", "Q5_0"},
-        {"qwen2.5-0.5b --type q4_k_m --fallback published", "token_embd.weight", "Q8_0"},
+        {"qwen2.5-0.5b --type q4_k_m", "blk.0.ffn_gate.weight", "Q5_0"},
+        {"qwen2.5-0.5b --type q4_k_m", "blk.0.attn_v.weight", "Q8_0"},
+        {"qwen2.5-0.5b --type q4_k_m", "token_embd.weight", "Q8_0"},
+        {"qwen2.5-0.5b --type q5_k", "blk.0.ffn_gate.weight", "Q8_0"},
         {"qwen2.5-0.5b --type q5_k --fallback published", "blk.0.ffn_gate.weight", "Q5_1"},
-        {"qwen2.5-0.5b --type q6_k --fallback published", "blk.0.ffn_gate.weight", "Q8_0"},
-        {"qwen2.5-0.5b --type q6_k --fallback published", "blk.0.ffn_down.weight", "Q6_K"},
-        {"qwen2.5-0.5b --type q6_k --fallback published", "blk.0.attn_q.bias", "F32"},
+        {"qwen2.5-0.5b --type q6_k", "blk.0.ffn_gate.weight", "Q8_0"},
+        {"qwen2.5-0.5b --type q6_k", "blk.0.ffn_down.weight", "Q6_K"},
+        {"qwen2.5-0.5b --type q6_k", "blk.0.attn_q.bias", "F32"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[256], wanted[128];
@@ -310,7 +311,7 @@ static void quantisation_rounds_to_the_nearest(void **state)
         {"bf16", "BF16", "blk.0.attn_k.weight"},  {"q8_0", "Q8_0", "blk.0.attn_k.weight"},
         {"q4_0", "Q4_0", "blk.0.ffn_up.weight"},  {"q4_k", "Q4_K", "blk.0.ffn_down.weight"},
         {"q5_k", "Q5_K", "blk.0.ffn_down.weight"}, {"q6_k", "Q6_K", "blk.0.ffn_down.weight"},
-        {"q4_k --fallback published", "Q5_0", "blk.0.attn_k.weight"},
+        {"q4_k", "Q5_0", "blk.0.attn_k.weight"},
         {"q5_k --fallback published", "Q5_1", "blk.0.attn_k.weight"},
     };
     char exact_path[128], options[128];
