@@ -35,8 +35,14 @@ static void overlay(vti_kernels *kernels)
         vti_kernels_init_float_neon(kernels);
         vti_kernels_init_quant_neon(kernels);
     }
-    if (kernels->features & VTI_CPU_NEON_DOTPROD) vti_kernels_init_q8_dotprod(kernels);
-    if (kernels->features & VTI_CPU_NEON_I8MM) vti_kernels_init_q8_i8mm(kernels);
+    if (kernels->features & VTI_CPU_NEON_DOTPROD) {
+        vti_kernels_init_q8_dotprod(kernels);
+        vti_kernels_init_k_dotprod(kernels);
+    }
+    if (kernels->features & VTI_CPU_NEON_I8MM) {
+        vti_kernels_init_q8_i8mm(kernels);
+        vti_kernels_init_k_i8mm(kernels);
+    }
 }
 #else
 static void overlay(vti_kernels *kernels) { (void)kernels; }

@@ -11,6 +11,8 @@
 
 enum { VECTORS = VTI_PANEL_ROWS / 4 };
 
+#define EACH_VECTOR(v) for (size_t v = 0; v < VECTORS; v++)
+
 /* An accumulator that starts at the bits of 1.5 × 2^23 holds, whatever integer below 2^22 is added,
  * the bits of 1.5 × 2^23 + that integer: a subtraction replaces the conversion to a float. */
 enum { MAGIC = 0x4b400000 };

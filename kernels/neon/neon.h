@@ -27,7 +27,7 @@ void vti_kernels_init_float_fhm(vti_kernels *kernels);
 /* One panel × the m = 1…3 tokens of a last group: y[t * y_stride + r], all 16 rows. */
 typedef void vti_few_fn(float *y, size_t y_stride, const unsigned char *panel,
                         const unsigned char *x, size_t cols, size_t m, bool accumulate);
-vti_few_fn vti_few_q8_0_dotprod, vti_few_q4_0_dotprod;
+vti_few_fn vti_few_q8_0_dotprod, vti_few_q4_0_dotprod, vti_few_q5_0_dotprod;
 vti_few_fn vti_few_q4_k_dotprod, vti_few_q5_k_dotprod, vti_few_q6_k_dotprod;
 
 /* Assembly; each file says what its functions do. */
@@ -36,12 +36,25 @@ void vti_gemv_q8_0_dotprod(float *sums, const unsigned char *panel, const unsign
 void vti_gemv_q4_0_dotprod(float *sums, const unsigned char *panel, const unsigned char *x,
                            size_t blocks);
 void vti_tile_q8_0_dotprod(float *y, size_t y_stride_bytes, const float *scales,
-                           const unsigned char *w, const unsigned char *x, size_t blocks);
+                           const unsigned char *w, const unsigned char *x, size_t blocks,
+                           size_t w_bytes);
 void vti_tile_q4_0_dotprod(float *y, size_t y_stride_bytes, const float *scales,
                            const unsigned char *w, const unsigned char *x, size_t blocks,
                            const unsigned char *lower);
 
 void vti_tile_q8_i8mm(float *y, size_t y_stride_bytes, const float *scales, const int8_t *w,
                       const unsigned char *x, size_t blocks);
+
+void vti_gemv_q4_k_dotprod(float *sums, const unsigned char *panel, const unsigned char *x,
+                           size_t blocks);
+void vti_dots32_dotprod(int32_t *dots, const int8_t *w, const unsigned char *q,
+                        const int32_t *scales, size_t count);
+void vti_dots16_dotprod(int32_t *dots, const int8_t *w, const unsigned char *q,
+                        const int32_t *scales, size_t count);
+
+void vti_dots32_i8mm(int32_t *dots, const int8_t *w, const unsigned char *q, const int32_t *scales,
+                     size_t count);
+void vti_dots16_i8mm(int32_t *dots, const int8_t *w, const unsigned char *q, const int32_t *scales,
+                     size_t count);
 
 #endif

@@ -1,5 +1,5 @@
-/* Q8_0, Q4_0 × INT8 activations with SDOT. */
-#include "lanes.h"
+/* Q8_0, Q4_0, Q5_0 × INT8 activations with SDOT. */
+#include "dotprod_lanes.h"
 #include "product.h"
 
 enum { BLOCKS = CHUNK / VTI_Q8_BLOCK };
@@ -89,6 +89,42 @@ ALWAYS_INLINE void few_q4_0(float *y, size_t y_stride, const unsigned char *pane
     store_sums(sums, y, y_stride, m);
 }
 
+/* Weights are read as q = weight + 16: accumulators start at -16 × the sum of the activations. */
+ALWAYS_INLINE void few_q5_0(float *y, size_t y_stride, const unsigned char *panel,
+                            const unsigned char *x, size_t cols, size_t m, bool accumulate)
+{
+    float32x4_t sums[3][VECTORS];
+    load_sums(sums, y, y_stride, m, accumulate);
+    for (size_t c = 0; c < cols; c += VTI_Q8_BLOCK) {
+        int32x4_t dots[3][VECTORS];
+        float32x4_t d[VECTORS];
+        for (size_t t = 0; t < m; t++)
+            set_dots(&dots[t], 1, MAGIC + (load_i32(x + 4 * (m + t)) >> 3));
+        dot_sub_block(dots, panel + VTI_SCALES_BYTES, x + 8 * m, m, 8, 1);
+        load_scales(d, panel);
+        for (size_t t = 0; t < m; t++) {
+            float32x4_t dot[VECTORS];
+            EACH_VECTOR(v) dot[v] = vsubq_f32(as_float(dots[t][v]), vdupq_n_f32(magic));
+            EACH_VECTOR(v) dot[v] = vmulq_f32(dot[v], d[v]);
+            EACH_VECTOR(v) sums[t][v] = vfmaq_n_f32(sums[t][v], dot[v], load_float(x + 4 * t));
+        }
+        panel += VTI_Q5_0_BYTES;
+        x += m * VTI_ACT_Q8_BYTES;
+    }
+    store_sums(sums, y, y_stride, m);
+}
+
+void vti_few_q5_0_dotprod(float *y, size_t y_stride, const unsigned char *panel,
+                          const unsigned char *x, size_t cols, size_t m, bool accumulate)
+{
+    if (m == 1)
+        few_q5_0(y, y_stride, panel, x, cols, 1, accumulate);
+    else if (m == 2)
+        few_q5_0(y, y_stride, panel, x, cols, 2, accumulate);
+    else
+        few_q5_0(y, y_stride, panel, x, cols, 3, accumulate);
+}
+
 #define FEW(type)                                                                                  \
     void vti_few_##type##_dotprod(float *y, size_t y_stride, const unsigned char *panel,           \
                                   const unsigned char *x, size_t cols, size_t m, bool accumulate)  \
@@ -110,7 +146,10 @@ FEW(q4_0)
 /* What the tiles read beside the panel itself. */
 typedef struct unpacked_q8 {
     _Alignas(64) float scales[BLOCKS][VTI_PANEL_ROWS];
-    unsigned char lower[BLOCKS][2][8][16]; /* Q4_0: halves of [8 groups][4 rows][4] */
+    union {
+        unsigned char lower[BLOCKS][2][8][16]; /* Q4_0: halves of [8 groups][4 rows][4] */
+        unsigned char w[BLOCKS][VTI_TILE_BYTES]; /* Q5_0 */
+    };
     const unsigned char *panel;
 } unpacked_q8;
 
@@ -142,15 +181,40 @@ static void unpack_q4_0(void *unpacked, const unsigned char *panel, size_t c, si
     }
 }
 
+static void unpack_q5_0(void *unpacked, const unsigned char *panel, size_t c, size_t n)
+{
+    unpacked_q8 *to = unpacked;
+    panel += c / VTI_Q8_BLOCK * VTI_Q5_0_BYTES;
+    for (size_t b = 0; b < n / VTI_Q8_BLOCK; b++, panel += VTI_Q5_0_BYTES) {
+        float32x4_t d[VECTORS];
+        load_scales(d, panel);
+        EACH_VECTOR(v) vst1q_f32(to->scales[b] + 4 * v, d[v]);
+        unpack_sub_block((int8_t *)to->w[b], panel + VTI_SCALES_BYTES, 8, 1, 16);
+    }
+}
+
+static inline void tile_i8(float *y, size_t y_stride, const unpacked_q8 *from,
+                           const unsigned char *w, size_t w_bytes, const unsigned char *x,
+                           size_t n, bool fresh)
+{
+    size_t stride_bytes = y_stride * sizeof *y, blocks = n / VTI_Q8_BLOCK;
+    if (fresh) zero_rows(y, y_stride);
+    vti_tile_q8_0_dotprod(y, stride_bytes, from->scales[0], w, x, blocks, w_bytes);
+    vti_tile_q8_0_dotprod(y + 8, stride_bytes, from->scales[0] + 8, w + 32, x, blocks, w_bytes);
+}
+
 static void tile_q8_0(float *y, size_t y_stride, const void *unpacked, const unsigned char *x,
                       size_t n, bool fresh)
 {
     const unpacked_q8 *from = unpacked;
-    const unsigned char *w = from->panel + VTI_SCALES_BYTES;
-    size_t stride_bytes = y_stride * sizeof *y, blocks = n / VTI_Q8_BLOCK;
-    if (fresh) zero_rows(y, y_stride);
-    vti_tile_q8_0_dotprod(y, stride_bytes, from->scales[0], w, x, blocks);
-    vti_tile_q8_0_dotprod(y + 8, stride_bytes, from->scales[0] + 8, w + 32, x, blocks);
+    tile_i8(y, y_stride, from, from->panel + VTI_SCALES_BYTES, VTI_Q8_0_BYTES, x, n, fresh);
+}
+
+static void tile_q5_0(float *y, size_t y_stride, const void *unpacked, const unsigned char *x,
+                      size_t n, bool fresh)
+{
+    const unpacked_q8 *from = unpacked;
+    tile_i8(y, y_stride, from, from->w[0], VTI_TILE_BYTES, x, n, fresh);
 }
 
 static void tile_q4_0(float *y, size_t y_stride, const void *unpacked, const unsigned char *x,
@@ -181,9 +245,11 @@ static void tile_q4_0(float *y, size_t y_stride, const void *unpacked, const uns
 
 MATMUL(q8_0)
 MATMUL(q4_0)
+MATMUL(q5_0)
 
 void vti_kernels_init_q8_dotprod(vti_kernels *kernels)
 {
     vti_matmul_set(kernels, VTI_Q8_0, matmul_q8_0, "matmul_q8_0_q8_16x4_dotprod");
     vti_matmul_set(kernels, VTI_Q4_0, matmul_q4_0, "matmul_q4_0_q8_16x4_dotprod");
+    vti_matmul_set(kernels, VTI_Q5_0, matmul_q5_0, "matmul_q5_0_q8_16x4_dotprod");
 }

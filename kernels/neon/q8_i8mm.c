@@ -1,4 +1,5 @@
-/* Q8_0, Q4_0 × INT8 activations: groups of four with SMMLA, few tokens with SDOT. */
+/* Q8_0, Q4_0, Q5_0 × INT8 activations: groups of four with SMMLA, few tokens with SDOT. */
+#include "i8mm_lanes.h"
 #include "product.h"
 
 enum { BLOCKS = CHUNK / VTI_Q8_BLOCK };
@@ -70,6 +71,16 @@ static void unpack_q4_0(void *unpacked, const unsigned char *panel, size_t c, si
     }
 }
 
+static void unpack_q5_0(void *unpacked, const unsigned char *panel, size_t c, size_t n)
+{
+    unpacked_q8 *to = unpacked;
+    panel += c / VTI_Q8_BLOCK * VTI_Q5_0_BYTES;
+    for (size_t b = 0; b < n / VTI_Q8_BLOCK; b++, panel += VTI_Q5_0_BYTES) {
+        unpack_scales(to->scales[b], panel, 1);
+        unpack_sub_block(to->w[b], panel + VTI_SCALES_BYTES, 8, 1, 16);
+    }
+}
+
 static void tile_q8(float *y, size_t y_stride, const void *unpacked, const unsigned char *x,
                     size_t n, bool fresh)
 {
@@ -94,9 +105,11 @@ static void tile_q8(float *y, size_t y_stride, const void *unpacked, const unsig
 
 MATMUL(q8_0)
 MATMUL(q4_0)
+MATMUL(q5_0)
 
 void vti_kernels_init_q8_i8mm(vti_kernels *kernels)
 {
     vti_matmul_set(kernels, VTI_Q8_0, matmul_q8_0, "matmul_q8_0_q8_16x4_i8mm");
     vti_matmul_set(kernels, VTI_Q4_0, matmul_q4_0, "matmul_q4_0_q8_16x4_i8mm");
+    vti_matmul_set(kernels, VTI_Q5_0, matmul_q5_0, "matmul_q5_0_q8_16x4_i8mm");
 }

@@ -1,13 +1,13 @@
 /* Eight rows of a panel × four tokens of VTI_ACT_Q8, with SDOT.
  *
  * void vti_tile_q8_0_dotprod(float *y, size_t y_stride_bytes, const float *scales, const int8_t *w,
- *                            const unsigned char *x, size_t blocks);
+ *                            const unsigned char *x, size_t blocks, size_t w_bytes);
  * void vti_tile_q4_0_dotprod(float *y, size_t y_stride_bytes, const float *scales,
  *                            const unsigned char *w, const unsigned char *x, size_t blocks,
  *                            const unsigned char *lower);
  *
  * Add to y. A lane is a row. From one block of 32 columns to the next: scales 64 bytes, x 160,
- * w as in the panel, 544 or 288. Q8_0: rows 0…7 from w on. Q4_0: four rows, the lower halves of the
+ * w w_bytes (Q4_0: 288). Q8_0, or anything unpacked to INT8: rows 0…7 from w on. Q4_0: four rows, the lower halves of the
  * bytes from w on, and, eight rows further in y and scales, the four of the upper halves; `lower`
  * are the lower halves alone, [8 groups][4 rows][4], 256 bytes from block to block.
  *
@@ -108,7 +108,9 @@
         even_columns \load_w, 96, -32
   .if \more
         add     w, w, w_bytes
+    .ifc \load_w, load_q4_0
         add     lower, lower, #256
+    .endif
         odd_columns  \load_w, 0, 32
   .else
         odd_columns  \load_w
@@ -163,7 +165,7 @@
 /* The rest of a function, its sums loaded. */
 .macro blocks_of block, load_w, bytes
         save_vectors
-        mov     w_bytes, #\bytes
+        mov     w_bytes, \bytes
         mov     w12, #0x4b400000
         dup     v15.4s, w12
         stp     q15, q15, [sp, #-32]!
@@ -197,7 +199,7 @@ function SYMBOL(vti_tile_q8_0_dotprod)
         ldp     q18, q19, [y1]
         ldp     q20, q21, [y2]
         ldp     q22, q23, [y3]
-        blocks_of block_q8_0, load_q8_0, 544
+        blocks_of block_q8_0, load_q8_0, x6
         stp     q16, q17, [y]
         stp     q18, q19, [y1]
         stp     q20, q21, [y2]
@@ -214,7 +216,7 @@ function SYMBOL(vti_tile_q4_0_dotprod)
         ldr     q21, [y2, #32]
         ldr     q22, [y3]
         ldr     q23, [y3, #32]
-        blocks_of block_q4_0, load_q4_0, 288
+        blocks_of block_q4_0, load_q4_0, #288
         str     q16, [y]
         str     q17, [y, #32]
         str     q18, [y1]
