@@ -17,8 +17,8 @@ ALWAYS_INLINE void dot_columns8(int32x4_t dots[][VECTORS], const uint8x16_t w[2]
     }
 }
 
-/* dots of one sub-block of `groups` groups. A nibble tile, signed or with `width` more bits in front
- * of it. */
+/* dots of one sub-block of `groups` groups. A nibble tile, signed or with `width` more bits in
+ * front of it. */
 ALWAYS_INLINE void dot_sub_block(int32x4_t dots[][VECTORS], const unsigned char *sub,
                                  const unsigned char *q, size_t m, size_t groups, size_t width)
 {

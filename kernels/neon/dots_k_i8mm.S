@@ -4,9 +4,9 @@
  *                      const int32_t *scales, size_t count);
  *
  * dots: [4 pairs of rows][2 pairs of tokens][2 rows][2 tokens] = Σ scale × dot product over
- * `count` × 32 columns. w is [columns / 8][16 rows][8], scales [columns / 32][8 pairs of rows][2][2
- * times], both from the first of the eight rows on; q is [columns / 8][4 tokens][8]. A scale belongs
- * to 32 columns; with vti_dots16_i8mm to 16. */
+ * `count` × 32 columns. w is [columns / 8][16 rows][8], scales [columns / 32][8 pairs of rows][2]
+ * [2 times], both from the first of the eight rows on; q is [columns / 8][4 tokens][8]. A scale
+ * belongs to 32 columns; with vti_dots16_i8mm to 16. */
 #include "asm.h"
 
         dots    .req x0

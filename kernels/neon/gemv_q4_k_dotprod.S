@@ -4,8 +4,8 @@
  *                            size_t blocks);
  *
  * Adds to sums. A lane is a row; rows 8…15 are the upper halves of bytes, and what is summed up for
- * them in integers is 16-fold: the dot product of whole bytes minus that of the lower halves. Weights
- * are loaded eight columns ahead. */
+ * them in integers is 16-fold: the dot product of whole bytes minus that of the lower halves.
+ * Weights are loaded eight columns ahead. */
 #include "asm.h"
 
         sums    .req x0
@@ -20,8 +20,8 @@
         act_sum .req x9
         half    .req x10
 
-/* v16…v19 dots × scales of the block, v12…v15 its mins, v8…v11 weights, v24…v27 where the bytes of the
- * four sub-blocks lie in a lane, v31 = 15, v30 = 63. */
+/* v16…v19 dots × scales of the block, v12…v15 its mins, v8…v11 weights, v24…v27 where the bytes of
+ * the four sub-blocks lie in a lane, v31 = 15, v30 = 63. */
 
 /* Eight columns, activations d; the weights are replaced by those at \at + offset. */
 .macro columns8 at, offset

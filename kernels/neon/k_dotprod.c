@@ -6,8 +6,8 @@
 
 /* --- a block's end ---------------------------------------------------------------------------- */
 
-/* mins[v] = Σ min × sum of activations, for one token. Step by step for all rows: in-order cores wait
- * for a result four cycles. */
+/* mins[v] = Σ min × sum of activations, for one token. Step by step for all rows: in-order cores
+ * wait for a result four cycles. */
 ALWAYS_INLINE void dot_mins(int32x4_t mins[VECTORS], const int8x16_t halves[2][VECTORS],
                             int8x16_t sums)
 {
@@ -53,7 +53,8 @@ ALWAYS_INLINE void dot_block_q45_k(int32x4_t totals[][VECTORS], const unsigned c
         dot_sub_block(dots, sub, q, m, 8, width);
         for (size_t v = 0; v < VECTORS; v++) {
             int32x4_t scale = byte_of_lanes(scales[s / 4][v], s % 4);
-            for (size_t t = 0; t < m; t++) totals[t][v] = vmlaq_s32(totals[t][v], dots[t][v], scale);
+            for (size_t t = 0; t < m; t++)
+                totals[t][v] = vmlaq_s32(totals[t][v], dots[t][v], scale);
         }
         sub += width ? VTI_Q5_K_SUB : VTI_Q4_K_SUB;
     }
@@ -229,8 +230,8 @@ static void unpack_q6_k(void *unpacked, const unsigned char *panel, size_t first
     }
 }
 
-/* 16 rows × four tokens of one block, dots [4][16] summed up already. What the tokens share is kept in
- * registers. */
+/* 16 rows × four tokens of one block, dots [4][16] summed up already. What the tokens share is kept
+ * in registers. */
 ALWAYS_INLINE void add_group(float *y, size_t y_stride, const unpacked_block *block,
                              const int32_t dots[4][VTI_PANEL_ROWS], const unsigned char *x,
                              bool has_mins)

@@ -7,9 +7,10 @@
  *                            const unsigned char *lower);
  *
  * Add to y. A lane is a row. From one block of 32 columns to the next: scales 64 bytes, x 160,
- * w w_bytes (Q4_0: 288). Q8_0, or anything unpacked to INT8: rows 0…7 from w on. Q4_0: four rows, the lower halves of the
- * bytes from w on, and, eight rows further in y and scales, the four of the upper halves; `lower`
- * are the lower halves alone, [8 groups][4 rows][4], 256 bytes from block to block.
+ * w w_bytes (Q4_0: 288). Q8_0, or anything unpacked to INT8: rows 0…7 from w on. Q4_0: four rows,
+ * the lower halves of the bytes from w on, and, eight rows further in y and scales, the four of the
+ * upper halves; `lower` are the lower halves alone, [8 groups][4 rows][4], 256 bytes from block to
+ * block.
  *
  * The order suits an in-order core: activations are loaded beside an SDOT, and everything eight
  * columns ahead. */
