@@ -236,6 +236,8 @@ static void perplexity(void **state)
     snprintf(line, sizeof line, "printf '%s' | RUN ppl --text - --context 8", text);
     expect(line, 0, "perplexity", NULL);
     expect("printf '' | RUN ppl --text -", 4, NULL, "no token");
+    expect("echo a | RUN ppl --text - --context 1", 2, NULL, "at least 2 tokens");
+    expect("echo a b c | RUN ppl --text - --context 2", 0, "perplexity", NULL);
 }
 
 static void nobody_listens(void **state)

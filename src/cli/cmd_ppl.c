@@ -109,7 +109,11 @@ static int measure(cli_compute *c, char *text, size_t bytes, bool json)
 {
     vt_model_info info;
     vt_error err;
+    vt_session_stats stats;
     vt_model_get_info(c->model, &info);
+    vt_session_get_stats(c->handle, &stats);
+    if (stats.context_tokens < 2) /* BOS alone predicts nothing that is scored */
+        return cli_error(CLI_USAGE, "--context: ppl needs windows of at least 2 tokens");
     score s = {.compute = c, .vocabulary = info.vocabulary_tokens, .text = text,
                .text_bytes = bytes};
     cli_cancel_on_interrupt(c->handle);
