@@ -242,6 +242,8 @@ vt_cluster_params vt_cluster_params_default(void);
  * another main device. */
 vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params, vt_cluster **out,
                           vt_error *err);
+
+/* After the session that uses it was closed. NULL is fine. */
 void vt_cluster_close(vt_cluster *cluster);
 
 /* Devices including the main one, which is index 0. */

@@ -46,7 +46,7 @@ static ssize_t read_up_to(int fd, uint8_t *buffer, size_t capacity)
 static vti_net_status load_from(int fd, const char *path, vti_net_key *out, vti_net_error *err)
 {
     struct stat facts;
-    if (fstat(fd, &facts) != 0 || S_ISDIR(facts.st_mode))
+    if (fstat(fd, &facts) != 0 || S_ISDIR(facts.st_mode) || S_ISFIFO(facts.st_mode))
         return vti_net_fail(err, VTI_NET_ERR_KEY, "key file %s: not a file", path);
     if (S_ISREG(facts.st_mode) && (facts.st_mode & S_IRWXO))
         return vti_net_fail(err, VTI_NET_ERR_KEY, "key file %s: every user of this machine has "
@@ -70,7 +70,7 @@ static vti_net_status load_from(int fd, const char *path, vti_net_key *out, vti_
 
 vti_net_status vti_net_key_load(const char *path, vti_net_key *out, vti_net_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return vti_net_fail(err, VTI_NET_ERR_KEY, "key file %s: %s", path, strerror(errno));
     vti_net_status status = load_from(fd, path, out, err);

@@ -1,8 +1,12 @@
 #include "state.h"
 
+#include <fcntl.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { DESCRIPTORS_NEEDED = 10 };
 
 vti_net_params vti_net_params_default(void)
 {
@@ -64,6 +68,18 @@ no_lock:
     return vti_net_fail(err, VTI_NET_ERR_SYSTEM, "no lock: %s", uv_strerror(error));
 }
 
+/* libuv aborts if it runs out of descriptors in the middle of starting a loop: look first. */
+static bool descriptors_suffice(void)
+{
+    int probe[DESCRIPTORS_NEEDED], count = 0;
+    while (count < DESCRIPTORS_NEEDED &&
+           (probe[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        count++;
+    bool suffice = count == DESCRIPTORS_NEEDED;
+    while (count > 0) close(probe[--count]);
+    return suffice;
+}
+
 vti_net_status vti_net_open(const vti_net_params *params, vti_net **out, vti_net_error *err)
 {
     *out = NULL;
@@ -71,6 +87,10 @@ vti_net_status vti_net_open(const vti_net_params *params, vti_net **out, vti_net
     if (status != VTI_NET_OK) return status;
     if (sodium_init() < 0)
         return vti_net_fail(err, VTI_NET_ERR_SYSTEM, "the system has no source of randomness");
+    if (!descriptors_suffice())
+        return vti_net_fail(err, VTI_NET_ERR_SYSTEM,
+                            "this process may open too few files (ulimit -n); at least %d more are "
+                            "needed", DESCRIPTORS_NEEDED);
     vti_net *net = calloc(1, sizeof *net);
     if (!net) return vti_net_fail(err, VTI_NET_ERR_MEMORY, "no memory for the network");
     net->params = *params;

@@ -35,6 +35,7 @@ static const char *check_main(vti_admission *a, const vti_frame_header *h)
     case VTI_MSG_SESSION_END:
         if (a->phase != VTI_PHASE_READY && a->phase != VTI_PHASE_SESSION)
             return "an end of a session at the wrong time";
+        a->ends++;
         return advance(a, h, 0, 0, VTI_PHASE_READY);
     default: return "a message of a type that a main device does not send";
     }
@@ -42,13 +43,15 @@ static const char *check_main(vti_admission *a, const vti_frame_header *h)
 
 static const char *check_step(vti_admission *a, const vti_frame_header *h)
 {
+    /* A session that was asked for but not yet opened has an epoch that we do not know. */
+    if (h->epoch > a->epoch) return "a step of a session that has not begun";
     /* Left over from a session that was broken off: dropped when it is handled. */
     if (h->epoch < a->epoch || a->phase != VTI_PHASE_SESSION)
         return h->message_bytes <= a->largest_step_bytes ? NULL : "a late step of the wrong size";
-    if (h->epoch != a->epoch) return "a step of a session that has not begun";
     if (h->step != a->next_step) return "a step out of order";
     if (h->unit != a->first) return "a step for layers that are not here";
-    if (h->token_count < 1 || h->token_count > a->batch) return "a step with too many tokens";
+    if (h->token_count < 1 || h->token_count > a->batch)
+        return "a step with no tokens or too many";
     if (h->token_begin > a->end || h->token_count > a->context - h->token_begin)
         return "a step at a position that is not next";
     if (h->message_bytes != vti_step_bytes(h->token_count, a->d, a->hop))

@@ -56,7 +56,9 @@ static vt_status lost(vt_cluster *c, vti_device *device, const vti_net_event *ev
     c->broken = true;
     const char *reason = event->reason[0] ? event->reason : "it said goodbye";
     if (was_up)
-        return vti_fail(err, VT_ERR_NETWORK, "lost device %s: %s", device->address, reason);
+        return vti_fail(err, event->status == VTI_NET_ERR_PROTOCOL ? VT_ERR_PROTOCOL
+                                                                   : VT_ERR_NETWORK,
+                        "lost device %s: %s", device->address, reason);
     return vti_fail(err, event->status == VTI_NET_ERR_HANDSHAKE || event->status == VTI_NET_ERR_KEY
                              ? vti_from_net_status(event->status)
                              : VT_ERR_NETWORK,
@@ -121,6 +123,11 @@ vt_status vti_cluster_wait(vt_cluster *c, uint64_t deadline_ns, const atomic_boo
         uint64_t until = deadline_ns, soon = vti_net_after_ms(CANCEL_POLL_MS);
         if (cancelled && soon < until) until = soon;
         vti_net_status status = vti_net_wait(c->net, until, event);
+        /* Also when events keep coming: a deadline is a deadline. */
+        if (status == VTI_NET_OK && vti_net_now_ns() >= deadline_ns) {
+            vti_net_event_clear(event);
+            status = VTI_NET_ERR_TIMEOUT;
+        }
         if (status == VTI_NET_OK) {
             vt_status seen = look_at(c, event, device, err);
             if (seen == VT_OK && *device) return VT_OK;
@@ -135,6 +142,18 @@ vt_status vti_cluster_wait(vt_cluster *c, uint64_t deadline_ns, const atomic_boo
         }
     }
     return vti_fail(err, VT_ERR_CANCELLED, "cancelled");
+}
+
+vt_status vti_cluster_name_silent(const vt_cluster *c, size_t answered_offset,
+                                  const char *waiting_for, vt_error *err)
+{
+    for (size_t i = 0; i < c->device_count; i++) {
+        const vti_device *device = &c->devices[i];
+        if (device->count && !*(const bool *)((const char *)device + answered_offset))
+            return vti_fail(err, VT_ERR_TIMEOUT, "device %s: waited too long for %s",
+                            device->address, waiting_for);
+    }
+    return vti_fail(err, VT_ERR_TIMEOUT, "waited too long for %s", waiting_for);
 }
 
 vt_status vti_cluster_explain_loss(vt_cluster *c, vti_device *device, vt_error *err)
@@ -181,7 +200,8 @@ static const char *check_result(const vti_result_admission *a, vti_net_peer peer
     if (h->unit != a->layers) return "a result that has not passed all layers";
     if (h->epoch > a->epoch || (h->epoch == a->epoch && h->step >= a->next_step))
         return "a result of a step that was not sent";
-    if (h->token_count < 1 || h->token_count > a->batch) return "a result with too many tokens";
+    if (h->token_count < 1 || h->token_count > a->batch)
+        return "a result with no tokens or too many";
     if (h->message_bytes != vti_step_bytes(h->token_count, a->d, a->hops))
         return "a result of the wrong size";
     return NULL;

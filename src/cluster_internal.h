@@ -62,6 +62,10 @@ vt_status vti_cluster_wait(vt_cluster *c, uint64_t deadline_ns, const atomic_boo
                            const char *waiting_for, vti_net_event *event, vti_device **device,
                            vt_error *err);
 
+/* After a deadline: names the first device of the chain for which `answered` is false. */
+vt_status vti_cluster_name_silent(const vt_cluster *c, size_t answered_offset,
+                                  const char *waiting_for, vt_error *err);
+
 /* Why a device cannot be sent to any more: reads events until its end comes. */
 vt_status vti_cluster_explain_loss(vt_cluster *c, vti_device *device, vt_error *err);
 

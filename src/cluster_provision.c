@@ -85,8 +85,9 @@ static vt_status collect(vt_cluster *c, vti_message type, uint32_t timeout_ms, c
     for (uint32_t missing = c->chain_count; missing;) {
         vti_net_event event;
         vti_device *device;
-        VTI_TRY(vti_cluster_wait(c, deadline, NULL, what, &event, &device, err));
-        vt_status status = VT_OK;
+        vt_status status = vti_cluster_wait(c, deadline, NULL, what, &event, &device, err);
+        if (status == VT_ERR_TIMEOUT) return vti_cluster_name_silent(c, bool_offset, what, err);
+        VTI_TRY(status);
         bool *seen = (bool *)((char *)device + bool_offset);
         if (event.type != VTI_NET_MESSAGE || event.header.type != type || *seen)
             status = vti_fail(err, VT_ERR_PROTOCOL,
@@ -108,7 +109,7 @@ static vt_status claim_all(vt_cluster *c, vt_error *err)
         vti_writer w = {c->id.bytes, sizeof c->id.bytes, sizeof c->id.bytes, false};
         if (c->devices[i].count) VTI_TRY(send_simple(c, &c->devices[i], VTI_MSG_CLAIM, &w, err));
     }
-    return collect(c, VTI_MSG_OFFER, ANSWER_TIMEOUT_MS, "the devices' offers",
+    return collect(c, VTI_MSG_OFFER, ANSWER_TIMEOUT_MS, "its offer",
                    offsetof(vti_device, offered), offsetof(vti_device, memory_bytes), err);
 }
 
@@ -208,6 +209,6 @@ vt_status vti_cluster_provision(vt_cluster *c, vt_error *err)
         if (c->devices[i].count) t.total_bytes += count_tensors(c, &c->devices[i]).source_bytes;
     for (size_t i = 0; i < c->device_count; i++)
         if (c->devices[i].count) VTI_TRY(send_weights(c, &c->devices[i], &t, err));
-    return collect(c, VTI_MSG_READY, READY_TIMEOUT_MS, "the devices to load their weights",
+    return collect(c, VTI_MSG_READY, READY_TIMEOUT_MS, "it to load its weights",
                    offsetof(vti_device, ready), offsetof(vti_device, weight_bytes), err);
 }

@@ -1,5 +1,6 @@
 /* cluster_step.c: conversations and steps, seen from the main device. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "cluster_internal.h"
@@ -40,10 +41,16 @@ static vt_status await_session(vt_cluster *c, vt_error *err)
     for (uint32_t missing = c->chain_count; missing;) {
         vti_net_event event;
         vti_device *device;
-        VTI_TRY(vti_cluster_wait(c, deadline, NULL, "the devices to begin", &event, &device, err));
+        vt_status status = vti_cluster_wait(c, deadline, NULL, "an answer", &event, &device, err);
+        if (status == VT_ERR_TIMEOUT)
+            return vti_cluster_name_silent(c, offsetof(vti_device, session_ok),
+                                           "it to begin a session", err);
+        VTI_TRY(status);
         uint8_t type = event.header.type;
+        uint32_t epoch = event.header.epoch;
         vti_net_event_clear(&event);
-        if (type == VTI_MSG_STEP) continue; /* of a session that was broken off */
+        /* Left over from a session that was broken off. */
+        if (type == VTI_MSG_STEP || (type == VTI_MSG_SESSION_OK && epoch < c->epoch)) continue;
         if (type != VTI_MSG_SESSION_OK || device->session_ok)
             return vti_fail(err, VT_ERR_PROTOCOL,
                             "device %s sent a message of type %u at the start of a session",
@@ -118,15 +125,28 @@ static void read_busy_times(vt_cluster *c, const uint8_t *data, size_t bytes)
         device_at_hop(c, hop)->busy_ns = vti_read_u64(&r);
 }
 
-static vt_status take_result(vt_cluster *c, const vti_net_event *event, float *h, uint32_t rows,
-                             vt_error *err)
+/* Damage on the way or in a device's memory must not become an answer. */
+static bool all_finite(const float *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
+static vt_status take_result(vt_cluster *c, const vti_device *device, const vti_net_event *event,
+                             float *h, uint32_t rows, vt_error *err)
 {
     size_t bytes = (size_t)rows * c->model->hparams.d * sizeof *h;
     if (event->header.token_count != rows)
         return vti_fail(err, VT_ERR_PROTOCOL,
-                        "a result has %" PRIu32 " rows, expected %" PRIu32,
-                        event->header.token_count, rows);
+                        "device %s: a result has %" PRIu32 " rows, expected %" PRIu32,
+                        device->address, event->header.token_count, rows);
     memcpy(h, event->payload, bytes);
+    if (!all_finite(h, (size_t)rows * c->model->hparams.d))
+        return vti_fail(err, VT_ERR_REMOTE,
+                        "what came back from device %s is not finite: weights or memory of a "
+                        "device are damaged",
+                        device->address);
     read_busy_times(c, event->payload + bytes, event->header.message_bytes - bytes);
     c->oldest_step++;
     return VT_OK;
@@ -149,7 +169,7 @@ vt_status vti_cluster_receive(vt_cluster *c, float *h, uint32_t rows, const atom
                               "device %s sent a message of type %u while we waited for a result",
                               device->address, header->type);
         else if (wanted)
-            status = take_result(c, &event, h, rows, err);
+            status = take_result(c, device, &event, h, rows, err);
         vti_net_event_clear(&event); /* a result that is not wanted belongs to a broken-off step */
         if (status != VT_OK || wanted) return status;
     }

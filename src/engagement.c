@@ -46,8 +46,11 @@ static void publish_session(vti_engagement *e)
     a->end = 0;
     uint64_t largest = vti_step_bytes(a->batch, a->d, a->hop);
     if (largest > a->largest_step_bytes) a->largest_step_bytes = largest;
+    /* Its end may have been admitted already. */
+    a->phase = a->ends ? VTI_PHASE_READY : VTI_PHASE_SESSION;
     pthread_mutex_unlock(&a->lock);
-    publish_phase(e, VTI_PHASE_SESSION);
+    e->phase = VTI_PHASE_SESSION;
+    e->end = 0;
 }
 
 /* Sends, waiting while too much is queued for a peer that reads slowly. */
@@ -77,8 +80,7 @@ static vt_status send_message(vti_engagement *e, vti_net_peer peer, vti_message 
 static vt_status require_phase(const vti_engagement *e, vti_phase phase, vt_error *err)
 {
     if (e->phase == phase) return VT_OK;
-    return vti_fail(err, VT_ERR_PROTOCOL, "a message at the wrong time (phase %d, expected %d)",
-                    (int)e->phase, (int)phase);
+    return vti_fail(err, VT_ERR_PROTOCOL, "a message came at the wrong time");
 }
 
 static uint64_t used_bytes(const vti_engagement *e)
@@ -114,6 +116,7 @@ vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main
     pthread_mutex_lock(&host->admission->lock);
     host->admission->largest_step_bytes = 0;
     host->admission->epoch = 0;
+    host->admission->ends = 0;
     pthread_mutex_unlock(&host->admission->lock);
     publish_route(e);
     publish_phase(e, VTI_PHASE_CLAIMED);
@@ -190,11 +193,12 @@ static vt_status begin_arrival(vti_engagement *e, const vti_weights_block *block
     vti_tensor *slot = slot_of(e, block->role, layer);
     if (!slot || slot->rows)
         return vti_fail(err, VT_ERR_PROTOCOL,
-                        "role %d of layer %" PRIu32 " was not expected", (int)block->role, layer);
+                        "%s of layer %" PRIu32 " was not expected",
+                        vti_role_name(block->role), layer);
     vti_source source = {.type = block->type, .rows = block->rows, .cols = block->cols};
     source.size_bytes = vti_source_bytes(block->type, block->rows, block->cols);
     char name[64];
-    snprintf(name, sizeof name, "role %d of layer %" PRIu32, (int)block->role, layer);
+    snprintf(name, sizeof name, "%s of layer %" PRIu32, vti_role_name(block->role), layer);
     VTI_TRY(vti_source_check(&e->assignment.hparams, block->role, &source, name, err));
     VTI_TRY(check_budget(e, source.size_bytes +
                                 vti_tensor_bytes(e->host->kernels, block->role, &source),
@@ -254,8 +258,8 @@ static vt_status check_complete(const vti_engagement *e, vt_error *err)
             if (!e->weights->layers[i].tensor[role].rows &&
                 vti_role_required(&e->assignment.hparams, (vti_role)role))
                 return vti_fail(err, VT_ERR_PROTOCOL,
-                                "role %u of layer %" PRIu32 " did not arrive", role,
-                                e->weights->first + i);
+                                "%s of layer %" PRIu32 " did not arrive",
+                                vti_role_name((vti_role)role), e->weights->first + i);
     return VT_OK;
 }
 
@@ -338,6 +342,9 @@ static void end_session(vti_engagement *e)
     vti_stage_close(e->stage);
     e->stage = NULL;
     if (e->phase == VTI_PHASE_SESSION) e->phase = VTI_PHASE_READY;
+    pthread_mutex_lock(&e->host->admission->lock);
+    e->host->admission->ends--;
+    pthread_mutex_unlock(&e->host->admission->lock);
 }
 
 static vt_status on_session(vti_engagement *e, const vti_net_event *event, vt_error *err)
@@ -399,6 +406,13 @@ static vt_status on_step(vti_engagement *e, vti_net_event *event, vt_error *err)
 {
     const vti_frame_header *h = &event->header;
     if (!e->stage || h->epoch != e->epoch) return VT_OK; /* of a session that is over */
+    const vti_session_request *s = &e->session;
+    if (h->token_count < 1 || h->token_count > s->batch_tokens || h->token_begin > e->end ||
+        h->token_count > s->context_tokens - h->token_begin ||
+        h->message_bytes !=
+            vti_step_bytes(h->token_count, e->assignment.hparams.d, e->assignment.hop))
+        return vti_fail(err, VT_ERR_PROTOCOL, "a step does not fit the session");
+    e->end = h->token_begin + h->token_count;
     uint64_t start = vti_now_ns();
     vti_stage_forward(e->stage, (float *)(void *)event->payload, h->token_begin, h->token_count);
     e->busy_ns += vti_now_ns() - start;

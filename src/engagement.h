@@ -30,7 +30,9 @@ typedef struct vti_admission {
     vti_phase phase;
     vti_net_peer main, source; /* source: whom steps come from; 0 while not linked */
     uint32_t d, hop, first, batch, context;
-    uint32_t epoch;            /* of the session; steps of older ones are admitted and dropped */
+    uint32_t epoch;            /* of the newest session; steps of those before, or of one that is
+                                  over, are admitted and dropped */
+    uint32_t ends;             /* SESSION_ENDs that were admitted and are not handled yet */
     uint32_t next_step;        /* in this session */
     uint32_t end;              /* one past the last position that was admitted */
     uint64_t largest_step_bytes;
@@ -72,6 +74,7 @@ typedef struct vti_engagement {
     vti_stage *stage;
     vti_session_request session;
     uint32_t epoch;
+    uint32_t end; /* one past the last position that was computed in this session */
     uint64_t busy_ns;
 } vti_engagement;
 

@@ -9,6 +9,10 @@
 vt_status vti_fail(vt_error *err, vt_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Makes text from anywhere fit for a terminal, in place: control characters (C0, DEL, C1) and bytes
+ * that are not UTF-8 become '?', a character cut at the end goes. */
+void vti_make_printable(char *text);
+
 /* Formats and hands one line to `log`, if it has a writer. */
 void vti_log(const vt_log *log, vt_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

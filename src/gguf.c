@@ -47,7 +47,9 @@ static vt_status parse_or_close(vt_gguf *gguf, const void *data, size_t data_byt
 
 vt_status vt_gguf_open(const char *path, vt_gguf **out, vt_error *err)
 {
+    if (!out) return vti_fail(err, VT_ERR_ARGUMENT, "vt_gguf_open: out is NULL");
     *out = NULL;
+    if (!path) return vti_fail(err, VT_ERR_ARGUMENT, "vt_gguf_open: path is NULL");
     vti_mapped_file file;
     VTI_TRY(vti_mapped_file_open(path, &file, err));
     vt_gguf *gguf;

@@ -59,7 +59,10 @@ static vt_status read_model(vt_model *model, vt_error *err)
 {
     VTI_TRY(read_name(model, err));
     if (!model->vocabulary_only) VTI_TRY(vti_hparams_read(model->gguf, &model->hparams, err));
-    VTI_TRY(vti_tokenizer_open(model->gguf, &model->tokenizer, err));
+    vt_error why = {0};
+    vt_status status = vti_tokenizer_open(model->gguf, &model->tokenizer, &why);
+    if (status != VT_OK)
+        return vti_fail(err, status, "%s: %s", vti_gguf_name(model->gguf), why.message);
     if (model->vocabulary_only) return VT_OK;
     VTI_TRY(check_vocabulary(model, err));
     count_weights(model);
@@ -218,7 +221,8 @@ vt_status vt_tokenize(const vt_model *model, const char *text, size_t text_bytes
 
 const char *vt_token_bytes(const vt_model *model, vt_token token, size_t *bytes)
 {
-    return vti_tokenizer_bytes(model->tokenizer, token, bytes);
+    size_t ignored;
+    return vti_tokenizer_bytes(model->tokenizer, token, bytes ? bytes : &ignored);
 }
 
 bool vt_token_is_control(const vt_model *model, vt_token token)

@@ -309,6 +309,7 @@ vt_status vt_session_feed(vt_session *s, const vt_token *tokens, size_t count, v
 vt_status vt_session_feed_text(vt_session *s, const char *text, size_t text_bytes, unsigned flags,
                                vt_error *err)
 {
+    if (!text && text_bytes) return vti_fail(err, VT_ERR_ARGUMENT, "text is NULL");
     size_t capacity = vt_tokenize_bound(s->model, text_bytes), count;
     vt_token *tokens = malloc((capacity ? capacity : 1) * sizeof *tokens);
     if (!tokens) return vti_fail(err, VT_ERR_MEMORY, "no memory for %zu tokens", capacity);

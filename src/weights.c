@@ -72,6 +72,8 @@ static uint32_t dim_value(const vti_hparams *p, dim which)
     return 0;
 }
 
+const char *vti_role_name(vti_role role) { return role_specs[role].name; }
+
 static bool is_vector(vti_role role) { return role_specs[role].rows == DIM_ONE; }
 
 bool vti_role_required(const vti_hparams *hparams, vti_role role)

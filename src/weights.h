@@ -48,6 +48,9 @@ typedef struct vti_weights {
 
 const char *vti_weight_type_name(vti_weight_type type);
 
+/* Name in the file, without "blk.N.". */
+const char *vti_role_name(vti_role role);
+
 /* Bytes of rows × cols as in the file; 0 if cols is not a whole number of blocks. */
 uint64_t vti_source_bytes(vti_weight_type type, uint32_t rows, uint32_t cols);
 

@@ -186,8 +186,7 @@ bool vti_decode_refusal(const uint8_t *data, size_t bytes, vt_error *out)
     if (length > most) length = most;
     memcpy(out->message, data + r.at, length);
     out->message[length] = 0;
-    for (size_t i = 0; i < length; i++)
-        if ((unsigned char)out->message[i] < 32 || out->message[i] == 127) out->message[i] = ' ';
+    vti_make_printable(out->message);
     return true;
 }
 

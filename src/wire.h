@@ -92,7 +92,7 @@ bool vti_decode_block(const uint8_t *data, size_t bytes, vti_weights_block *out)
 bool vti_encode_session(vti_writer *w, const vti_session_request *s);
 bool vti_decode_session(const uint8_t *data, size_t bytes, vti_session_request *out);
 bool vti_encode_refusal(vti_writer *w, vt_status status, const char *text);
-/* Text into out->message, control characters replaced. */
+/* Text into out->message, made printable. */
 bool vti_decode_refusal(const uint8_t *data, size_t bytes, vt_error *out);
 
 /* Payload bytes of a STEP that has passed `hops` workers. */

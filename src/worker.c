@@ -7,6 +7,16 @@
 #include "engagement.h"
 #include "memory.h"
 
+/* Peers that have not said what they want: they get CLAIM_TIMEOUT_MS, so that idle connections
+ * cannot keep a main device out. */
+enum { STRANGERS_MAX = 64, CLAIM_TIMEOUT_MS = 5000 };
+
+typedef struct stranger {
+    vti_net_peer peer; /* 0: free place */
+    uint64_t deadline_ns;
+    char address[VTI_NET_ADDRESS_MAX];
+} stranger;
+
 struct vt_worker {
     vt_log log;
     vti_kernels kernels;
@@ -15,6 +25,7 @@ struct vt_worker {
     char address[VTI_NET_ADDRESS_MAX];
     atomic_bool stopping;
     vti_engagement *engagement; /* NULL: idle */
+    stranger strangers[STRANGERS_MAX];
 };
 
 vt_worker_params vt_worker_params_default(void) { return (vt_worker_params){0}; }
@@ -105,6 +116,47 @@ static void refuse(vt_worker *w, vti_net_peer peer, vt_status status, const char
     vti_net_disconnect(w->host.net, peer, text);
 }
 
+static void remember_stranger(vt_worker *w, const vti_net_event *event)
+{
+    for (int i = 0; i < STRANGERS_MAX; i++) {
+        stranger *s = &w->strangers[i];
+        if (s->peer) continue;
+        s->peer = event->peer;
+        s->deadline_ns = vti_net_after_ms(CLAIM_TIMEOUT_MS);
+        memcpy(s->address, event->address, sizeof s->address);
+        return;
+    }
+    vti_net_disconnect(w->host.net, event->peer, "too many connections");
+}
+
+/* The peer has said what it wants, or is gone. *address (may be NULL) tells where it came from. */
+static void forget_stranger(vt_worker *w, vti_net_peer peer, char address[VTI_NET_ADDRESS_MAX])
+{
+    if (address) address[0] = 0;
+    for (int i = 0; i < STRANGERS_MAX; i++) {
+        if (w->strangers[i].peer != peer) continue;
+        if (address) memcpy(address, w->strangers[i].address, VTI_NET_ADDRESS_MAX);
+        w->strangers[i].peer = 0;
+    }
+}
+
+/* Hangs up on those whose time is over; returns when the next one's is. */
+static uint64_t expire_strangers(vt_worker *w)
+{
+    uint64_t now = vti_net_now_ns(), next = VTI_NET_NEVER;
+    for (int i = 0; i < STRANGERS_MAX; i++) {
+        stranger *s = &w->strangers[i];
+        if (!s->peer) continue;
+        if (s->deadline_ns <= now) {
+            vti_net_disconnect(w->host.net, s->peer, "nothing was asked for in time");
+            s->peer = 0;
+        } else if (s->deadline_ns < next) {
+            next = s->deadline_ns;
+        }
+    }
+    return next;
+}
+
 /* Something went wrong with the main device that we serve: it is told, and we are free again. */
 static void give_up(vt_worker *w, const vt_error *error)
 {
@@ -118,19 +170,21 @@ static void on_claim(vt_worker *w, const vti_net_event *event)
 {
     vti_cluster_id id;
     vt_error error;
+    char address[VTI_NET_ADDRESS_MAX];
+    forget_stranger(w, event->peer, address);
     memcpy(id.bytes, event->payload, sizeof id.bytes); /* admission checked the size */
     if (w->engagement) {
         refuse(w, event->peer, VT_ERR_BUSY, "it serves another main device");
         return;
     }
-    if (vti_engagement_open(&w->host, event->peer, event->address, &id, &w->engagement, &error) !=
-        VT_OK)
+    if (vti_engagement_open(&w->host, event->peer, address, &id, &w->engagement, &error) != VT_OK)
         refuse(w, event->peer, error.status, error.message);
 }
 
 static void on_link(vt_worker *w, const vti_net_event *event)
 {
     vt_error error = {VT_ERR_PROTOCOL, "this device serves no cluster"};
+    forget_stranger(w, event->peer, NULL);
     if (!w->engagement ||
         vti_engagement_link(w->engagement, event->peer, event->payload,
                             event->header.message_bytes, &error) != VT_OK)
@@ -158,6 +212,7 @@ static void on_down(vt_worker *w, const vti_net_event *event)
 {
     vti_engagement *e = w->engagement;
     vt_error error;
+    forget_stranger(w, event->peer, NULL);
     if (!e) return;
     if (event->peer == e->main) {
         vti_log(&w->log, VT_LOG_INFO, "main device %s is gone: %s", e->main_address,
@@ -173,6 +228,7 @@ static void on_event(vt_worker *w, vti_net_event *event)
     vt_error error;
     switch (event->type) {
     case VTI_NET_PEER_UP:
+        if (event->incoming) remember_stranger(w, event);
         if (w->engagement &&
             vti_engagement_peer_up(w->engagement, event->peer, &error) != VT_OK)
             give_up(w, &error);
@@ -189,8 +245,8 @@ vt_status vt_worker_run(vt_worker *w, vt_error *err)
 {
     while (!atomic_load(&w->stopping)) {
         vti_net_event event;
-        vti_net_status status = vti_net_wait(w->host.net, VTI_NET_NEVER, &event);
-        if (status == VTI_NET_ERR_INTERRUPTED) continue;
+        vti_net_status status = vti_net_wait(w->host.net, expire_strangers(w), &event);
+        if (status == VTI_NET_ERR_INTERRUPTED || status == VTI_NET_ERR_TIMEOUT) continue;
         if (status != VTI_NET_OK)
             return vti_fail(err, vti_from_net_status(status), "the network loop failed: %s",
                             vti_net_status_text(status));

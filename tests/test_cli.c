@@ -123,6 +123,26 @@ static void bad_files(void **state)
     expect("RUN -p x --key /nonexistent --devices 127.0.0.1:1", 2, NULL, "/nonexistent");
 }
 
+/* What could not be written is an error; nothing that is not ours is touched. */
+static void output_files(void **state)
+{
+    (void)state;
+    expect("RUN --help >/dev/full", 3, NULL, "standard output");
+    expect("RUN tokenize -p x >/dev/full", 3, NULL, "standard output");
+    expect("RUN -p x -n 2 --json >/dev/full", 3, NULL, "standard output");
+    expect("RUN -p x -n 2 --local 2 <&-", 0, NULL, NULL);
+    expect("echo '[1,2]' >$0.ids; RUN logits --ids $0.ids -o $0.out && RUN logits --ids $0.ids"
+           " -o /dev/null && test -c /dev/null && test -s $0.out",
+           0, NULL, NULL);
+    /* A failure leaves an earlier result as it was. */
+    expect("cp $0.out $0.copy; echo '[1,99999]' >$0.ids; RUN logits --ids $0.ids -o $0.out; code=$?;"
+           " cmp $0.out $0.copy && test ! -e $0.out.part && exit $code",
+           2, NULL, "99999");
+    expect("ulimit -n 6; RUN worker --listen 127.0.0.1:0", 8, NULL, "ulimit -n");
+    expect("mkfifo $0.fifo; RUN -p x --devices 127.0.0.1:1 --key $0.fifo", 2, NULL, "not a file");
+    expect("printf '1 2\\0 3' | RUN tokenize --decode", 4, NULL, "NUL");
+}
+
 static void story(void **state)
 {
     (void)state;
@@ -295,7 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help), cmocka_unit_test(wrong_usage), cmocka_unit_test(bad_files),
-        cmocka_unit_test(story), cmocka_unit_test(local_cluster), cmocka_unit_test(json_output),
+        cmocka_unit_test(output_files), cmocka_unit_test(story), cmocka_unit_test(local_cluster), cmocka_unit_test(json_output),
         cmocka_unit_test(inspect), cmocka_unit_test(tokenize_both_ways),
         cmocka_unit_test(logits_file), cmocka_unit_test(perplexity),
         cmocka_unit_test(nobody_listens), cmocka_unit_test(worker_program),

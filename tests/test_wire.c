@@ -69,7 +69,7 @@ static void refusal(void **state)
     assert_true(vti_encode_refusal(&w, VT_ERR_BUSY, "it\nserves\x7f another"));
     assert_true(vti_decode_refusal(data, w.bytes, &out));
     assert_int_equal(out.status, VT_ERR_BUSY);
-    assert_string_equal(out.message, "it serves  another");
+    assert_string_equal(out.message, "it?serves? another");
     /* Success and unknown codes are no refusal's status. */
     data[0] = 0;
     assert_true(vti_decode_refusal(data, w.bytes, &out));
@@ -191,6 +191,22 @@ static void steps(void **state)
     assert_false(lets_in(&a, SOURCE, step(4, 100, 1))); /* past the context */
 }
 
+/* A step may not come before its session was opened, nor a session's end be forgotten. */
+static void steps_and_sessions(void **state)
+{
+    (void)state;
+    vti_admission a = admission(VTI_PHASE_READY);
+    assert_true(lets_in(&a, MAIN, message(VTI_MSG_SESSION, 12)));
+    vti_frame_header early = step(0, 0, 1);
+    early.epoch = 6;
+    assert_false(lets_in(&a, SOURCE, early));
+    early.token_count = 1000000;
+    early.message_bytes = 0;
+    assert_false(lets_in(&a, SOURCE, early));
+    assert_true(lets_in(&a, MAIN, message(VTI_MSG_SESSION_END, 0)));
+    assert_int_equal(a.ends, 1);
+}
+
 /* Steps of a session that is over are let in to be dropped, up to the largest real size. */
 static void late_steps(void **state)
 {
@@ -212,7 +228,7 @@ int main(void)
         cmocka_unit_test(assignment), cmocka_unit_test(block), cmocka_unit_test(refusal),
         cmocka_unit_test(writer_is_bounded), cmocka_unit_test(strangers),
         cmocka_unit_test(main_device_in_order), cmocka_unit_test(steps),
-        cmocka_unit_test(late_steps),
+        cmocka_unit_test(late_steps), cmocka_unit_test(steps_and_sessions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,7 +83,7 @@ const char *cli_path_name(const char *path);
 char *cli_read_file(const char *path, size_t *bytes);
 
 /* JSON array of token ids, or ids separated by white space. NULL after a line on stderr. */
-vt_token *cli_parse_ids(const char *text, const char *source, size_t *count);
+vt_token *cli_parse_ids(const char *text, size_t bytes, const char *source, size_t *count);
 
 /* --- models, devices, sessions ----------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli.h"
 
@@ -20,21 +21,50 @@ static bool write_row(void *user, uint32_t position, const float *logits)
     return !out->failed;
 }
 
+/* A file appears complete or not at all: it is written beside and renamed. What is no ordinary file
+ * (/dev/null, a pipe) is written in place and never removed. */
+typedef struct output_path {
+    const char *path;
+    char part[4096]; /* "" for in place */
+} output_path;
+
+static FILE *open_output(output_path *o, const char *path)
+{
+    struct stat facts;
+    o->path = path;
+    o->part[0] = 0;
+    bool ordinary = lstat(path, &facts) != 0 || S_ISREG(facts.st_mode);
+    if (ordinary) snprintf(o->part, sizeof o->part, "%s.part", path);
+    return fopen(ordinary ? o->part : path, "wb");
+}
+
+/* Keeps what was written, or drops it. */
+static bool close_output(output_path *o, FILE *file, bool keep)
+{
+    bool fine = fclose(file) == 0;
+    if (!o->part[0]) return fine;
+    if (keep && fine) return rename(o->part, o->path) == 0;
+    remove(o->part);
+    return fine;
+}
+
 static int compute(cli_compute *c, const vt_token *ids, size_t count, const char *path)
 {
     vt_model_info info;
     vt_error err;
+    output_path place;
     vt_model_get_info(c->model, &info);
-    logits_output out = {fopen(path, "wb"), info.vocabulary_tokens, false};
+    logits_output out = {open_output(&place, path), info.vocabulary_tokens, false};
     if (!out.file) return cli_error(VT_ERR_IO, "cannot write %s: %s", path, strerror(errno));
     cli_cancel_on_interrupt(c->handle);
     vt_status status = vt_session_feed_logits(c->handle, ids, count, write_row, &out, &err);
-    if (fclose(out.file) != 0) out.failed = true;
-    if (out.failed) return cli_error(VT_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    if (status != VT_OK) {
-        remove(path);
-        return cli_fail(&err);
+    int write_errno = errno;
+    if (!close_output(&place, out.file, status == VT_OK) && !out.failed) {
+        out.failed = true;
+        write_errno = errno;
     }
+    if (out.failed) return cli_error(VT_ERR_IO, "cannot write %s: %s", path, strerror(write_errno));
+    if (status != VT_OK) return cli_interrupted() ? 130 : cli_fail(&err);
     fprintf(stderr, "%zu x %" PRIu32 " logits in %s\n", count, info.vocabulary_tokens, path);
     return CLI_OK;
 }
@@ -56,7 +86,7 @@ static int run(int argc, char **argv)
     if (!ids_path || !out_path) return cli_error(CLI_USAGE, "logits needs --ids and -o");
     size_t bytes, count = 0;
     char *text = cli_read_file(ids_path, &bytes);
-    vt_token *ids = text ? cli_parse_ids(text, cli_path_name(ids_path), &count) : NULL;
+    vt_token *ids = text ? cli_parse_ids(text, bytes, cli_path_name(ids_path), &count) : NULL;
     code = !text ? VT_ERR_IO : ids ? CLI_OK : VT_ERR_FORMAT;
     if (code == CLI_OK) code = cli_open_compute(&c);
     if (code == CLI_OK) {

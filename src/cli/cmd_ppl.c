@@ -124,6 +124,9 @@ static int measure(cli_compute *c, char *text, size_t bytes, bool json)
     if (status != VT_OK) return cli_fail(&err);
     if (!s.scored) return cli_error(VT_ERR_FORMAT, "the text has no token to predict");
     double mean = s.nll / (double)s.scored;
+    if (!isfinite(mean))
+        return cli_error(VT_ERR_FORMAT,
+                         "the model's logits are not finite numbers; its weights are damaged");
     if (json)
         printf("{\"perplexity\": %.6f, \"tokens\": %" PRIu64 ", \"nll\": %.6f}\n", exp(mean),
                s.scored, mean);

@@ -48,10 +48,10 @@ static int encode(const vt_model *model, const tokenize_options *o, const char *
     return status == VT_OK ? CLI_OK : cli_fail(&err);
 }
 
-static int decode(const vt_model *model, const char *text, const char *source)
+static int decode(const vt_model *model, const char *text, size_t bytes_in, const char *source)
 {
     size_t count;
-    vt_token *ids = cli_parse_ids(text, source, &count);
+    vt_token *ids = cli_parse_ids(text, bytes_in, source, &count);
     if (!ids) return VT_ERR_FORMAT;
     int code = CLI_OK;
     for (size_t i = 0; i < count && code == CLI_OK; i++) {
@@ -81,7 +81,7 @@ static int convert(const tokenize_options *o)
     if (!text)
         code = VT_ERR_IO;
     else if (o->decode)
-        code = decode(model, text, source);
+        code = decode(model, text, bytes, source);
     else
         code = encode(model, o, text, bytes);
     free(text);

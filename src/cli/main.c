@@ -1,5 +1,7 @@
 /* main.c: voltron-run, which command. */
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -22,9 +24,7 @@ static void print_overview(FILE *out)
             "other trouble with a device; 130 interrupted.\n");
 }
 
-static int run_default(int argc, char **argv) { return cli_run.run(argc, argv); }
-
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
         print_overview(stderr);
@@ -41,6 +41,27 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(first, commands[i]->name) == 0) return commands[i]->run(argc - 1, argv + 1);
-    if (first[0] == '-') return run_default(argc, argv);
+    if (first[0] == '-') return cli_run.run(argc, argv);
     return cli_error(CLI_USAGE, "unknown command \"%s\"; voltron-run --help lists them", first);
+}
+
+/* Whoever starts us with a closed standard descriptor (daemon managers do) would have a socket take
+ * its number, and what is printed go there. */
+static void fill_standard_descriptors(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO) close(fd);
+}
+
+int main(int argc, char **argv)
+{
+    fill_standard_descriptors();
+    int code = dispatch(argc, argv);
+    /* What was printed but did not arrive is a failure. */
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK)
+        code = cli_error(VT_ERR_IO, "cannot write to standard output");
+    return code;
 }

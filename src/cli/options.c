@@ -49,7 +49,10 @@ static int set_integer(const cli_option *o, const char *text)
     double high = o->kind == CLI_U64 && o->high == 0 ? 18446744073709551615.0 : o->high;
     bool fine = *text >= '0' && *text <= '9' && *end == 0 && errno == 0;
     if (!fine || (double)value < o->low || (double)value > high) {
-        snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", o->low, high);
+        if (o->kind == CLI_U64 && o->high == 0)
+            snprintf(expected, sizeof expected, "a whole number, at most 18446744073709551615");
+        else
+            snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", o->low, high);
         return bad_value(o, text, expected);
     }
     if (o->kind == CLI_U64)

@@ -170,8 +170,12 @@ static vt_token *ids_from_json(const char *text, const char *source, size_t *cou
     return ids;
 }
 
-vt_token *cli_parse_ids(const char *text, const char *source, size_t *count)
+vt_token *cli_parse_ids(const char *text, size_t bytes, const char *source, size_t *count)
 {
+    if (strlen(text) != bytes) {
+        cli_error(VT_ERR_FORMAT, "%s: has a NUL byte, expected token ids", source);
+        return NULL;
+    }
     const char *at = text + strspn(text, " \t\r\n");
     if (*at == '[') return ids_from_json(text, source, count);
     vt_token *ids = malloc((strlen(text) / 2 + 2) * sizeof *ids);
