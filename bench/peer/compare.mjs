@@ -1,7 +1,7 @@
 // Measures voltron-bench run and llama.cpp in turns on the same files; prints medians and ratios.
 // compare.sh installs what is needed and calls this; it says what the options are.
 import {execFileSync} from "node:child_process";
-import {appendFileSync, existsSync, writeFileSync} from "node:fs";
+import {appendFileSync, existsSync, readFileSync, writeFileSync} from "node:fs";
 import {basename, dirname, join} from "node:path";
 import {fileURLToPath} from "node:url";
 
@@ -50,7 +50,7 @@ function llamaBench(model) {
 
 const peer = options["llama-bench"] ? llamaBench : prebuilt;
 
-// What a side measured, or {refused: why it does not run this file}.
+// What a side measured, or {refused: why it could not}.
 function attempt(measure, model) {
     try {
         return measure(model);
@@ -82,17 +82,56 @@ if (options.csv && !existsSync(options.csv)) writeFileSync(options.csv, header +
 const of = (runs, key) => runs.map((entry) => entry[key]);
 const medianOf = (runs, key) => (runs.length ? median(of(runs, key)) : NaN);
 
-// Both sides in turns; a side that refuses the file is not asked again.
+// --- a machine that does other things ------------------------------------------------------------
+
+// Seconds of processor time since boot, and those of our children that have ended. Linux.
+function processorSeconds() {
+    const numbers = (text) => text.split(/ +/).map(Number);
+    const total = numbers(readFileSync("/proc/stat", "utf8").split("\n", 1)[0]).slice(1);
+    const own = numbers(readFileSync("/proc/self/stat", "utf8").replace(/^.*\) /, ""));
+    const [user, nice, system, , , irq, softirq, steal] = total;
+    return {all: (user + nice + system + irq + softirq + steal) / 100,
+            ours: (own[11] + own[12] + own[13] + own[14]) / 100};
+}
+
+// Runs `work` and says how many cores others were using meanwhile.
+function watched(work) {
+    const before = processorSeconds(), start = performance.now();
+    const result = work();
+    const after = processorSeconds(), seconds = (performance.now() - start) / 1000;
+    return {result, others: (after.all - before.all - (after.ours - before.ours)) / seconds};
+}
+
+const sleep = (seconds) =>
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, seconds * 1000);
+
+// With --quiet S: measures when nothing else runs, again if something came in between, and gives
+// up after S seconds.
+function undisturbed(work) {
+    if (!options.quiet) return work();
+    const end = performance.now() + options.quiet * 1000;
+    while (performance.now() < end) {
+        if (watched(() => sleep(2)).others > 0.1) continue;
+        const {result, others} = watched(work);
+        if (others < 0.1) return result;
+        process.stderr.write(`  disturbed: others used ${others.toFixed(2)} cores; again\n`);
+    }
+    return {refused: `the machine was not quiet for ${options.quiet} s`};
+}
+
+// --- comparing ------------------------------------------------------------------------------------
+
+// Both sides in turns; a side that could not measure the file is not asked again.
 function measureInTurns(model) {
     const sides = [{measure: voltron, runs: []}, {measure: peer, runs: []}];
     for (let i = 0; i < options.r; i++) {
         for (const side of sides) {
             if (side.refused) continue;
-            const result = attempt(side.measure, model);
+            const result = undisturbed(() => attempt(side.measure, model));
             if (result.refused) side.refused = result.refused;
             else side.runs.push(result);
         }
-        const shown = sides.map(({runs, refused}) => refused ? "refused"
+        const shown = sides.map(({runs, refused}) => refused ? "not measured"
             : `${fixed(runs.at(-1).prefill)}/${fixed(runs.at(-1).decode)}`);
         process.stderr.write(`${basename(model)} ${i + 1}/${options.r}: voltron ${shown[0]}, ` +
                              `peer ${shown[1]} tok/s\n`);
@@ -101,7 +140,7 @@ function measureInTurns(model) {
 }
 
 function describe(name, side, more) {
-    if (side.refused) return `  ${name} refuses this file: ${side.refused}`;
+    if (side.refused) return `  ${name}  not measured: ${side.refused}`;
     return `  ${name}  prefill ${spread(of(side.runs, "prefill"))}  decode ` +
         `${spread(of(side.runs, "decode"))} tok/s   ${more}`;
 }
@@ -110,7 +149,7 @@ for (const model of models) {
     const [ours, theirs] = measureInTurns(model);
     const ratio = (key) => medianOf(ours.runs, key) / medianOf(theirs.runs, key);
     const rate = medianOf(ours.runs, "gb_s"), bandwidth = medianOf(ours.runs, "bandwidth");
-    const about = theirs.runs[0]?.about ?? "refused";
+    const about = theirs.runs[0]?.about ?? "not measured";
     console.log(`${basename(model)}  (${options.t} threads, prefill ${options.p}, decode ` +
                 `${options.n}, KV ${options.kv}, ${options.r} runs each in turns)`);
     console.log(describe("voltron", ours, `${fixed(rate)} of ${fixed(bandwidth)} GB/s = ` +

@@ -13,6 +13,8 @@ compare.sh [OPTION …] MODEL.gguf …
   -r N                  runs of each, in turns (5)
   --kv f16|q8           KV cache
   --csv FILE            append a line per model
+  --quiet S             measure while no other program runs, and again if one did; wait S seconds
+                        at most (Linux)
   --voltron PROGRAM     default build/voltron-bench
   --llama-bench PROGRAM measure this llama-bench instead of the prebuilt library
 llama.cpp comes through npm (node-llama-cpp $version, nothing of it is run at installation) into

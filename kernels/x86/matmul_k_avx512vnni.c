@@ -202,13 +202,14 @@ tile_blocks(float *y, size_t y_stride, __mmask16 rows, const chunk_block *w, siz
 static inline __attribute__((always_inline)) void
 chunk_tokens(float *y, size_t y_stride, __mmask16 rows, const chunk_block *w, size_t first,
              size_t columns, const unsigned char *x, size_t token_bytes, size_t tokens, bool fresh,
-             const form f)
+             upcoming next, const form f)
 {
     size_t stride = VTI_TOKEN_GROUP * token_bytes, offset = vti_act_q8k_bytes(first);
 #define TILE(groups, m)                                                                            \
     tile_blocks(y, y_stride, rows, w, columns, x + (m) * offset, stride, fresh, f, groups, m)
     while (tokens > 0) {
         size_t groups = tile_groups(tokens, TILE_GROUPS);
+        fetch_step(&next);
         size_t done = groups ? groups * VTI_TOKEN_GROUP : tokens;
         switch (groups ? groups : 10 + tokens) {
         case 1: TILE(1, 4); break;
@@ -237,10 +238,14 @@ many(float *y, size_t y_stride, const unsigned char *w, size_t panel_bytes, cons
         for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {
             const unsigned char *block = w + row / VTI_PANEL_ROWS * panel_bytes;
             block += first / VTI_K_BLOCK * block_bytes;
+            bool last = row + VTI_PANEL_ROWS >= row_end;
+            size_t bytes = vti_k_blocks(columns) * block_bytes;
+            upcoming next = fetch_later(block + panel_bytes, last ? 0 : bytes, tokens,
+                                        TILE_GROUPS * VTI_TOKEN_GROUP);
             for (size_t c = 0; c < columns; c += VTI_K_BLOCK, block += block_bytes)
                 spread(&chunk[c / VTI_K_BLOCK], block, vti_k_columns(c, columns), f);
             chunk_tokens(y + row, y_stride, row_mask(row, row_end), chunk, first, columns, x,
-                         vti_act_q8k_bytes(cols), tokens, first == 0 && !accumulate, f);
+                         vti_act_q8k_bytes(cols), tokens, first == 0 && !accumulate, next, f);
         }
     }
 }

@@ -94,13 +94,14 @@ tile(float *y, size_t y_stride, __mmask16 rows, const chunk *w, size_t blocks,
 /* All tokens × the chunk, which begins with block `first` of the row. */
 static void chunk_tokens(float *y, size_t y_stride, __mmask16 rows, const chunk *w, size_t blocks,
                          const unsigned char *x, size_t token_bytes, size_t first, size_t tokens,
-                         bool fresh)
+                         bool fresh, upcoming next)
 {
     size_t stride = VTI_TOKEN_GROUP * token_bytes;
 #define TILE(groups, m)                                                                            \
     tile(y, y_stride, rows, w, blocks, x + first * (m) * VTI_ACT_Q8_BYTES, stride, fresh, groups, m)
     while (tokens > 0) {
         size_t groups = tile_groups(tokens, TILE_GROUPS);
+        fetch_step(&next);
         size_t done = groups ? groups * VTI_TOKEN_GROUP : tokens;
         switch (groups ? groups : 10 + tokens) {
         case 1: TILE(1, 4); break;
@@ -128,9 +129,12 @@ many(float *y, size_t y_stride, const unsigned char *w, size_t block_bytes, load
         size_t blocks = all - first < CHUNK_BLOCKS ? all - first : CHUNK_BLOCKS;
         for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {
             const unsigned char *panel = w + (row / VTI_PANEL_ROWS * all + first) * block_bytes;
+            bool last = row + VTI_PANEL_ROWS >= row_end;
+            upcoming next = fetch_later(panel + all * block_bytes, last ? 0 : blocks * block_bytes,
+                                        tokens, TILE_GROUPS * VTI_TOKEN_GROUP);
             spread(&spread_out, panel, block_bytes, load, blocks);
             chunk_tokens(y + row, y_stride, row_mask(row, row_end), &spread_out, blocks, x,
-                         all * VTI_ACT_Q8_BYTES, first, tokens, first == 0 && !accumulate);
+                         all * VTI_ACT_Q8_BYTES, first, tokens, first == 0 && !accumulate, next);
         }
     }
 }

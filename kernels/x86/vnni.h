@@ -147,6 +147,27 @@ static inline __mmask16 row_mask(size_t row, size_t row_end)
     return (__mmask16)(0xffff >> (VTI_PANEL_ROWS - vti_panel_rows(row, row_end)));
 }
 
+/* Weights that will be spread out next: they are fetched in steps, one per tile of tokens, so that
+ * the wait for memory hides behind the arithmetic. */
+typedef struct upcoming {
+    const unsigned char *at;
+    size_t step; /* bytes */
+} upcoming;
+
+/* `tile_tokens`: of a whole tile. Nothing is fetched if `bytes` is 0. */
+static inline upcoming fetch_later(const unsigned char *at, size_t bytes, size_t tokens,
+                                   size_t tile_tokens)
+{
+    size_t tiles = (tokens + tile_tokens - 1) / tile_tokens;
+    return (upcoming){at, (bytes / tiles + 63) / 64 * 64};
+}
+
+static inline void fetch_step(upcoming *next)
+{
+    for (size_t i = 0; i < next->step; i += 64) _mm_prefetch(next->at + i, _MM_HINT_T1);
+    next->at += next->step;
+}
+
 /* Whole groups that the next tile takes of what is left; 0: a group of fewer than 4 tokens. */
 static inline size_t tile_groups(size_t tokens, size_t most)
 {

@@ -82,6 +82,19 @@ static void check_block(vti_act_type type, const unsigned char *block, const flo
     }
 }
 
+/* Two halves converted by themselves give the whole. */
+static void check_pieces(const vti_act_kernel *kernel, const unsigned char *whole, const float *x,
+                         size_t stride, size_t tokens, size_t cols)
+{
+    size_t first = ck_random_below(tokens / 4 + 1) * 4, bytes = kernel->bytes(tokens, cols);
+    unsigned char *pieces = ck_buffer(bytes);
+    kernel->pack(pieces, x, stride, first, cols);
+    kernel->pack(pieces + kernel->bytes(first, cols), x + first * stride, stride, tokens - first,
+                 cols);
+    if (memcmp(whole, pieces, bytes) != 0)
+        ck_fail("%zu tokens converted in pieces of %zu and the rest differ", tokens, first);
+}
+
 static void check_floats(const unsigned char *act, const float *x, size_t stride, size_t tokens,
                          size_t cols)
 {
@@ -119,6 +132,7 @@ static void check_conversion(const vti_kernels *kernels, vti_act_type type, size
     ck_seal(x);
     unsigned char *act = ck_buffer(kernels->act[type].bytes(tokens, cols)), *at = act;
     kernels->act[type].pack(act, x, stride, tokens, cols);
+    check_pieces(&kernels->act[type], act, x, stride, tokens, cols);
     if (type == VTI_ACT_F32) {
         check_floats(act, x, stride, tokens, cols);
         return;

@@ -88,7 +88,7 @@ static size_t random_cols(const vti_matmul_kernel *kernel, size_t limit)
 
 static operands random_operands(const vti_kernels *kernels, unsigned index, size_t step)
 {
-    static const size_t tokens[] = {1, 1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 15, 16, 17, 24, 27};
+    static const size_t tokens[] = {1, 1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 15, 16, 17, 20, 24, 27, 34};
     operands o = {.type = (vti_weight_type)index, .kernel = &kernels->matmul[index]};
     bool extreme = step % 4 == 3;
     o.rows = 1 + ck_random_below(70);
@@ -96,8 +96,8 @@ static operands random_operands(const vti_kernels *kernels, unsigned index, size
     o.tokens = tokens[ck_random_below(sizeof tokens / sizeof *tokens)];
     if (step % 8 == 6) { /* longer than any kernel's blocking */
         o.rows = 1 + ck_random_below(20);
-        o.cols = 2048 + random_cols(o.kernel, 2560);
-        o.tokens = 1 + ck_random_below(6);
+        o.cols = 2048 + random_cols(o.kernel, step % 16 == 6 ? 2560 : 512);
+        if (step % 16 == 6) o.tokens = 1 + ck_random_below(6);
     }
     make_weights(&o, extreme);
     make_inputs(&o, kernels, extreme);
