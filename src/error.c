@@ -46,7 +46,7 @@ static size_t printable_bytes(const unsigned char *at)
 static bool is_cut(const unsigned char *at)
 {
     size_t left = strlen((const char *)at);
-    if (at[0] < 0xc2 || left > 3) return false;
+    if (at[0] < 0xc2 || at[0] > 0xf4 || left > 3) return false;
     for (size_t i = 1; i < left; i++)
         if ((at[i] & 0xc0) != 0x80) return false;
     return printable_bytes(at) == 0 && left < (at[0] >= 0xf0 ? 4u : at[0] >= 0xe0 ? 3u : 2u);
