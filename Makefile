@@ -3,7 +3,7 @@
 #   MODE=release|debug|asan|ubsan|fuzz   CC=gcc|clang   ARCH=x86_64|aarch64   WERROR=1   V=1
 #
 # Objects live in build/<mode>-<arch>-<compiler>-<hash of the flags>/, so no two kinds of build ever
-# share one; build/voltron-run and friends are links to the newest.
+# share one; build/voltron-run and friends are links to the newest release build for this machine.
 
 HOST_ARCH := $(shell uname -m)
 ARCH      ?= $(HOST_ARCH)
@@ -58,8 +58,9 @@ endif
 TEST_LIBS   = $(shell $(PKG_CONFIG) --libs $(TEST_MODULES))
 endif
 
-FLAG_HASH := $(shell echo '$(filter-out -Werror,$(ALL_CFLAGS)) $(LIB_CFLAGS) $(STATIC)' | cksum | cut -d' ' -f1)
-OUT       := $(BUILD)/$(MODE)-$(ARCH)-$(notdir $(CC))-$(FLAG_HASH)
+FLAG_HASH := $(shell echo '$(filter-out -Werror,$(ALL_CFLAGS)) $(LIB_CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(STATIC)' | cksum | cut -d' ' -f1)
+space     := $(subst ,, )
+OUT       := $(BUILD)/$(MODE)-$(ARCH)-$(subst $(space),,$(notdir $(CC)))-$(FLAG_HASH)
 Q         := $(if $(V),,@)
 say        = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
 
@@ -92,12 +93,13 @@ EXAMPLES  := $(patsubst docs/%.c,$(OUT)/docs/%,$(EXAMPLE_SRC))
 .DEFAULT_GOAL := all
 
 ## all        build voltron-run, voltron-bench and libvoltron.a (default)
+## lib        only libvoltron.a
 lib: check-deps $(LIB)
 
 all: check-deps $(LIB) $(CLI) $(BENCH)
-	@ln -sfn $(patsubst $(BUILD)/%,%,$(CLI)) $(BUILD)/voltron-run
-	@ln -sfn $(patsubst $(BUILD)/%,%,$(BENCH)) $(BUILD)/voltron-bench
-	@ln -sfn $(patsubst $(BUILD)/%,%,$(LIB)) $(BUILD)/libvoltron.a
+	@for product in voltron-run voltron-bench libvoltron.a; do \
+	  $(if $(or $(CROSS),$(filter-out release,$(MODE))),:,\
+	    ln -sfn $(patsubst $(BUILD)/%,%,$(OUT))/$$product $(BUILD)/$$product); done
 
 ## run        install what is missing, build, tell a story on three local device processes
 run: deps
@@ -114,6 +116,7 @@ run-story: all
 run-tests: all tests
 	$(Q)VOLTRON_RUNNER='$(RUN)' VOLTRON_BIN=$(OUT) tests/run.sh $(OUT)
 
+## tests      build the test programs without running them
 tests: check-deps $(TESTS) $(EXAMPLES) $(CLI) $(BENCH)
 
 ## fuzzers    build the fuzz targets (MODE=fuzz CC=clang); tests/fuzz/README.md says how to run them
@@ -156,7 +159,7 @@ clean:
 
 ## help       this list
 help:
-	@echo 'make [TARGET] [MODE=release|debug|asan|ubsan|fuzz] [CC=gcc|clang] [ARCH=aarch64] [V=1]'
+	@echo 'make [TARGET] [MODE=release|debug|asan|ubsan|fuzz] [CC=gcc|clang] [ARCH=aarch64] [WERROR=1] [V=1]'
 	@sed -n 's/^## /  /p' $(firstword $(MAKEFILE_LIST))
 
 # --- rules -------------------------------------------------------------------------------------
@@ -182,12 +185,12 @@ $(OUT)/kernels/neon/%_i8mm.o:       EXTRA := -march=armv8.2-a+dotprod+i8mm
 # Fuzzing is about parsers; clang takes minutes to instrument unrolled kernels.
 plain = $(if $(filter fuzz,$(MODE)),$(if $(filter kernels/%,$<),-fno-sanitize=all))
 
-$(OUT)/%.o: %.c
+$(OUT)/%.o: %.c Makefile
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(LIB_CFLAGS) $(ALL_CFLAGS) $(EXTRA) $(plain) -MMD -MP -c $< -o $@
 
-$(OUT)/%.o: %.S
+$(OUT)/%.o: %.S Makefile
 	$(call say,AS,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(EXTRA) -MMD -MP -c $< -o $@

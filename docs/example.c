@@ -1,7 +1,7 @@
 /* example.c: a complete program on libvoltron. Continues a text and prints it as it comes.
  *
- *   cc example.c -lvoltron $(pkg-config --libs openblas libzstd libuv libpcre2-8 libutf8proc \
- *      libsodium jansson) -lm -pthread -o example
+ *   cc example.c -lvoltron $(pkg-config --libs libuv libpcre2-8 libutf8proc libsodium) \
+ *      -lm -pthread -o example
  *   ./example model.gguf "Once upon a time"
  */
 #include <stdio.h>

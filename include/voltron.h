@@ -213,6 +213,9 @@ bool vt_token_is_control(const vt_model *model, vt_token token);
 
 typedef struct vt_cluster vt_cluster;
 
+/* Precision of the KV cache: halves; floats (for verification); INT8 with an F16 scale per 32. */
+typedef enum vt_kv_type { VT_KV_F16, VT_KV_F32, VT_KV_Q8 } vt_kv_type;
+
 typedef struct vt_cluster_params {
     const char *const *devices; /* device_count strings "HOST:PORT", in the order layers run */
     size_t device_count;
@@ -221,6 +224,10 @@ typedef struct vt_cluster_params {
                                    layer, only embedding and output). NULL: even shares. */
     size_t split_count;
     const char *key_path;       /* file with the cluster key; NULL: none, loopback only */
+    /* What sessions will ask for, so that memory is checked before weights travel; 0: the
+     * defaults of vt_session_params. */
+    uint32_t context_tokens, batch_tokens;
+    vt_kv_type kv_type;
     uint32_t connect_timeout_ms;
     uint32_t step_timeout_ms;   /* longest wait for a result while all devices show life */
     vt_log log;
@@ -256,9 +263,6 @@ vt_status vt_cluster_get_device(const vt_cluster *cluster, size_t index, vt_devi
 
 typedef struct vt_session vt_session;
 
-/* Precision of the KV cache: halves; floats (for verification); INT8 with an F16 scale per 32. */
-typedef enum vt_kv_type { VT_KV_F16, VT_KV_F32, VT_KV_Q8 } vt_kv_type;
-
 /* How the next token is drawn, applied in this order. */
 typedef struct vt_sampling {
     float repeat_penalty;        /* 1: off. Divides positive, multiplies negative logits … */
@@ -280,7 +284,8 @@ typedef struct vt_session_params {
 
 typedef struct vt_session_stats {
     uint64_t prefill_tokens, prefill_ns;
-    uint64_t decode_tokens, decode_ns;
+    uint64_t decode_tokens, decode_ns; /* computed one by one; the newest drawn is not yet */
+    uint64_t drawn_tokens;
     uint64_t weight_bytes_per_token; /* what decoding one token reads, over all devices */
     uint32_t context_tokens, used_tokens;
     uint64_t kv_bytes;               /* on this device */

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "cluster_internal.h"
+#include "kv_cache.h"
 
 enum { CANCEL_POLL_MS = 50, ROOT_CAUSE_MS = 400 };
 
@@ -23,6 +24,8 @@ vt_status vti_split_layers(uint32_t layers, size_t workers, const uint32_t *spli
             counts[i] = (uint32_t)(layers / devices + (i < layers % devices));
         return VT_OK;
     }
+    if (workers == 0)
+        return vti_fail(err, VT_ERR_ARGUMENT, "a split needs devices to split the layers over");
     if (split_count != devices && split_count != workers)
         return vti_fail(err, VT_ERR_ARGUMENT,
                         "the split has %zu numbers; with %zu devices it needs %zu (the main device "
@@ -306,7 +309,10 @@ static vt_status connect_devices(vt_cluster *c, vt_error *err)
         vti_net_event event;
         vti_device *device;
         VTI_TRY(vti_cluster_wait(c, deadline, NULL, "the devices to answer", &event, &device, err));
-        if (event.type == VTI_NET_PEER_UP) waiting--;
+        if (event.type == VTI_NET_PEER_UP) {
+            waiting--;
+            vti_log(&c->log, VT_LOG_INFO, "connected to %s", device->address);
+        }
         vti_net_event_clear(&event);
     }
     return VT_OK;
@@ -337,6 +343,8 @@ vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params
         return vti_fail(err, VT_ERR_ARGUMENT, "vt_cluster_open: model or parameters are missing");
     if (model->vocabulary_only)
         return vti_fail(err, VT_ERR_ARGUMENT, "the model was opened without weights");
+    if (!vti_kv_type_known(params->kv_type))
+        return vti_fail(err, VT_ERR_ARGUMENT, "unknown KV cache type %d", (int)params->kv_type);
     vt_cluster *c = calloc(1, sizeof *c);
     if (!c || pthread_mutex_init(&c->admission.lock, NULL) != 0) {
         free(c);
@@ -347,6 +355,10 @@ vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params
     c->progress = params->progress;
     c->connect_timeout_ms = params->connect_timeout_ms;
     c->step_timeout_ms = params->step_timeout_ms;
+    c->context_tokens = params->context_tokens;
+    c->batch_tokens = params->batch_tokens;
+    c->kv_type = params->kv_type;
+    vti_session_sizes(&model->hparams, &c->context_tokens, &c->batch_tokens);
     vt_status status = open_parts(c, params, err);
     if (status != VT_OK) {
         vt_cluster_close(c);

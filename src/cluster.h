@@ -9,6 +9,9 @@
 
 const vt_model *vti_cluster_model(const vt_cluster *cluster);
 
+/* Replaces 0 by the default. */
+void vti_session_sizes(const vti_hparams *hparams, uint32_t *context_tokens, uint32_t *batch_tokens);
+
 /* Weights of the main device's own layers: the first ones. */
 const vti_weights *vti_cluster_main_weights(const vt_cluster *cluster);
 

@@ -32,6 +32,8 @@ struct vt_cluster {
     vt_log log;
     vt_progress progress;
     uint32_t connect_timeout_ms, step_timeout_ms;
+    uint32_t context_tokens, batch_tokens; /* what sessions are expected to ask for */
+    vt_kv_type kv_type;
     vti_net *net;
     vti_cluster_id id;
     vti_device *devices; /* in the order of the parameters */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cluster_internal.h"
+#include "stage.h"
 
 enum { ANSWER_TIMEOUT_MS = 5000, READY_TIMEOUT_MS = 60000 };
 
@@ -113,6 +114,24 @@ static vt_status claim_all(vt_cluster *c, vt_error *err)
                    offsetof(vti_device, offered), offsetof(vti_device, memory_bytes), err);
 }
 
+static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
+
+/* Weights, one tensor on its way to become one, KV cache and scratch of the expected session. */
+static uint64_t device_needs(const vt_cluster *c, const vti_device *device)
+{
+    totals sum = count_tensors(c, device);
+    vti_stage_params params = {
+        .hparams = &c->model->hparams,
+        .kernels = &c->model->kernels,
+        .context_tokens = c->context_tokens,
+        .batch_tokens = c->batch_tokens,
+        .kv_type = c->kv_type,
+    };
+    uint64_t session = vti_stage_bytes(&params, device->count);
+    uint64_t more = session > sum.largest_source_bytes ? session : sum.largest_source_bytes;
+    return sum.loaded_bytes + more;
+}
+
 /* Every device that lacks memory is named, with how much. */
 static vt_status check_memory(const vt_cluster *c, vt_error *err)
 {
@@ -121,17 +140,19 @@ static vt_status check_memory(const vt_cluster *c, vt_error *err)
     for (size_t i = 0; i < c->device_count; i++) {
         const vti_device *device = &c->devices[i];
         if (!device->count || !device->memory_bytes) continue;
-        totals sum = count_tensors(c, device);
-        uint64_t need = sum.loaded_bytes + sum.largest_source_bytes;
+        uint64_t need = device_needs(c, device);
         if (need <= device->memory_bytes || at >= sizeof text) continue;
         at += (size_t)snprintf(text + at, sizeof text - at,
-                               "%s%s lends %" PRIu64 " bytes and its %" PRIu32
-                               " layers need %" PRIu64 " (%" PRIu64 " short)",
-                               at ? "; " : "", device->address, device->memory_bytes,
-                               device->count, need, need - device->memory_bytes);
+                               "%s%s lends %.1f MiB and its %" PRIu32
+                               " layers need %.1f MiB (%.1f MiB short)",
+                               at ? "; " : "", device->address, mib(device->memory_bytes),
+                               device->count, mib(need), mib(need - device->memory_bytes));
     }
     if (!at) return VT_OK;
-    return vti_fail(err, VT_ERR_MEMORY, "not enough memory: %s", text);
+    return vti_fail(err, VT_ERR_MEMORY,
+                    "not enough memory: %s; fewer layers there, a smaller context or more devices "
+                    "would help",
+                    text);
 }
 
 /* --- weights ----------------------------------------------------------------------------------- */
@@ -196,6 +217,8 @@ static vt_status send_weights(vt_cluster *c, vti_device *device, transfer *t, vt
     walked_tensor tensor;
     snprintf(t->what, sizeof t->what, "weights to %s", device->address);
     VTI_TRY(send_assignment(c, device, count_tensors(c, device).tensors, err));
+    vti_log(&c->log, VT_LOG_INFO, "layers %" PRIu32 " to %" PRIu32 " go to %s", device->first,
+            device->first + device->count - 1, device->address);
     while (next_tensor(&walk, &tensor)) VTI_TRY(send_tensor(c, device, &tensor, t, err));
     return send_simple(c, device, VTI_MSG_LOADED, NULL, err);
 }

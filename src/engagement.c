@@ -95,9 +95,9 @@ static vt_status check_budget(const vti_engagement *e, uint64_t more, const char
     if (e->host->memory_bytes == 0 || (more <= e->host->memory_bytes && used <= e->host->memory_bytes - more))
         return VT_OK;
     return vti_fail(err, VT_ERR_MEMORY,
-                    "%s needs %" PRIu64 " more bytes, but %" PRIu64 " of %" PRIu64
-                    " bytes of memory are taken",
-                    what, more, used, e->host->memory_bytes);
+                    "%s needs %.1f MiB more, but %.1f of %.1f MiB of memory are taken", what,
+                    (double)more / 1048576, (double)used / 1048576,
+                    (double)e->host->memory_bytes / 1048576);
 }
 
 /* --- claim ------------------------------------------------------------------------------------- */

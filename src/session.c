@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "cluster.h"
 #include "head.h"
+#include "memory.h"
 #include "sampler.h"
 #include "stage.h"
 
@@ -62,13 +63,37 @@ static vt_status check_params(const vt_model *model, const vt_session_params *p,
     return VT_OK;
 }
 
+void vti_session_sizes(const vti_hparams *hparams, uint32_t *context_tokens, uint32_t *batch_tokens)
+{
+    uint32_t trained = hparams->context;
+    if (!*context_tokens) *context_tokens = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+    if (!*batch_tokens) *batch_tokens = DEFAULT_BATCH;
+    if (*batch_tokens > *context_tokens) *batch_tokens = *context_tokens;
+}
+
 static void choose_sizes(vt_session *s, const vt_session_params *p)
 {
-    uint32_t trained = s->model->hparams.context;
     s->context = p->context_tokens;
-    if (!s->context) s->context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
-    s->batch = p->batch_tokens ? p->batch_tokens : DEFAULT_BATCH;
-    if (s->batch > s->context) s->batch = s->context;
+    s->batch = p->batch_tokens;
+    vti_session_sizes(&s->model->hparams, &s->context, &s->batch);
+    if (s->context > s->model->hparams.context)
+        vti_log(&s->model->log, VT_LOG_WARNING,
+                "a context of %" PRIu32 " tokens is more than the %" PRIu32
+                " this model was trained for; its answers may get worse beyond them",
+                s->context, s->model->hparams.context);
+}
+
+/* The cache is used page by page as tokens come: what cannot fit must be refused now, not be killed
+ * for in the middle of an answer. */
+static vt_status check_memory(const vti_stage_params *params, vt_error *err)
+{
+    uint64_t need = vti_stage_bytes(params, params->weights->count);
+    uint64_t spare = vti_memory_spare_bytes();
+    if (!spare || need <= spare) return VT_OK;
+    return vti_fail(err, VT_ERR_MEMORY,
+                    "a context of %" PRIu32 " tokens needs %.1f MiB here, but only %.1f MiB are "
+                    "free; a smaller context (or KV cache precision) needs less",
+                    params->context_tokens, (double)need / 1048576, (double)spare / 1048576);
 }
 
 static vt_status open_stage(vt_session *s, const vt_session_params *p, vt_error *err)
@@ -87,6 +112,7 @@ static vt_status open_stage(vt_session *s, const vt_session_params *p, vt_error 
         .batch_tokens = s->batch,
         .kv_type = p->kv_type,
     };
+    VTI_TRY(check_memory(&params, err));
     return vti_stage_open(&params, &s->stage, err);
 }
 
@@ -365,6 +391,7 @@ static vt_status next_token(vt_session *s, vt_token *out, vt_error *err)
     VTI_TRY(compute_drawn(s, err));
     VTI_TRY(vti_sampler_draw(&s->sampler, s->logits, s->history, s->history_count, out, err));
     s->history[s->history_count++] = *out;
+    s->stats.drawn_tokens++;
     return VT_OK;
 }
 

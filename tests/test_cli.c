@@ -89,6 +89,8 @@ static void wrong_usage(void **state)
 {
     (void)state;
     expect("RUN fly", 2, NULL, "unknown command \"fly\"");
+    expect("RUN 'Once upon'", 2, NULL, "-p \"Once upon\"");
+    expect("RUN -p x --split 3,3", 2, NULL, "needs devices");
     expect("RUN -p x --temprature 1", 2, NULL, "did you mean --temperature?");
     expect("RUN -p x --top-k many", 2, NULL, "--top-k: \"many\"");
     expect("RUN -p x --top-k -3", 2, NULL, "--top-k: \"-3\"");
@@ -159,7 +161,8 @@ static void story(void **state)
     done(&b);
     done(&c);
     expect("echo 'Once upon' | RUN -n 1 -t 0", 0, "Once upon", NULL);
-    expect("RUN -p '' -n 5 -t 0", 0, NULL, "answer");
+    expect("RUN -p '' -n 5 -t 0", 0, NULL, "answer 5 tokens");
+    expect("RUN -p x -n 1 -c 2000", 0, NULL, "trained for");
 }
 
 static void local_cluster(void **state)
@@ -188,7 +191,12 @@ static void json_output(void **state)
     r = run("RUN inspect src/assets/stories-4m-f16.gguf --json");
     object = json_loads(r.out, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(object, "tensors")), 74);
-    assert_int_equal(json_array_size(json_object_get(object, "metadata")), 25);
+    json_t *entries = json_object_get(object, "metadata");
+    assert_int_equal(json_array_size(entries), 25);
+    json_t *first = json_object_get(json_array_get(entries, 0), "value");
+    assert_string_equal(json_string_value(first), "qwen2");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(entries, 4), "value")),
+                     1024);
     json_decref(object);
     done(&r);
 }

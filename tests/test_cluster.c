@@ -326,7 +326,7 @@ static void busy_worker(void **state)
 static void too_little_memory(void **state)
 {
     (void)state;
-    test_worker small = test_worker_start(1 << 20, NULL), tight = test_worker_start(5 << 20, NULL);
+    test_worker small = test_worker_start(1 << 20, NULL), tight = test_worker_start(9 << 20, NULL);
     vt_model *model = open_model(default_model);
     vt_cluster *cluster;
     vt_session *session;

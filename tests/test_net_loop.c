@@ -1,6 +1,7 @@
 /* Two vti_nets in one process, over loopback: what works. */
 #include "net_support.h"
 
+#include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -443,6 +444,12 @@ static void over_ipv6(void **state)
 static void by_name(void **state)
 {
     (void)state;
+    struct addrinfo *found;
+    if (getaddrinfo("localhost", NULL, NULL, &found) != 0) {
+        printf("NOTICE skipped: this system does not know the name localhost\n");
+        skip();
+    }
+    freeaddrinfo(found);
     vti_net *a = test_net_open(NULL), *b = test_net_open(NULL);
     char address[VTI_NET_ADDRESS_MAX], named[VTI_NET_ADDRESS_MAX];
     vti_net_peer peer;

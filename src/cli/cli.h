@@ -122,7 +122,8 @@ typedef struct cli_compute {
     {"devices", 'd', CLI_STRING, &(c).devices, 0, 0, "HOST:PORT,…",                                \
      "workers that run layers too, in this order"},                                                \
     {"split", 0, CLI_STRING, &(c).split, 0, 0, "A,B,…",                                            \
-     "layers of this device and of each worker (default: even)"},                                  \
+     "layers of this device, then of each worker; without the first number this\n"                \
+     "                                 device only embeds and samples (default: even)"},            \
     {"local", 0, CLI_U32, &(c).local, 1, 64, "N",                                                  \
      "try it out: N device processes on this machine"},                                            \
     {"key", 0, CLI_STRING, &(c).key_path, 0, 0, "FILE",                                            \

@@ -6,6 +6,8 @@
 
 #include "cli.h"
 
+enum { SHOWN_ELEMENTS = 6 }; /* of an array, unless --all */
+
 typedef struct inspect_options {
     bool json, all;
 } inspect_options;
@@ -43,7 +45,7 @@ static void print_entries(const vt_gguf *gguf, bool all)
     printf("\n%" PRIu64 " metadata entries\n", count);
     for (uint64_t i = 0; i < count; i++) {
         vt_gguf_entry entry;
-        char *text = entry_text(gguf, i, all ? UINT64_MAX : 6);
+        char *text = entry_text(gguf, i, all ? UINT64_MAX : SHOWN_ELEMENTS);
         if (!text || vt_gguf_get_entry(gguf, i, &entry) != VT_OK) continue;
         char *room = realloc(text, strlen(text) + 8); /* for the ellipsis */
         if (room) text = room;
@@ -72,17 +74,27 @@ static void print_tensors(const vt_gguf *gguf)
     putchar('\n');
 }
 
+/* The value itself; long arrays are null unless all was asked for. */
+static json_t *value_json(const vt_gguf *gguf, uint64_t index, const vt_gguf_entry *entry, bool all)
+{
+    if (entry->count > SHOWN_ELEMENTS && !all) return json_null();
+    char *text = entry_text(gguf, index, UINT64_MAX);
+    json_t *value = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    /* What JSON has no form for (a text that is not UTF-8, infinity) stays as it is shown. */
+    if (!value) value = text ? json_string(text) : json_null();
+    free(text);
+    return value;
+}
+
 static json_t *entries_json(const vt_gguf *gguf, bool all)
 {
     json_t *list = json_array();
     for (uint64_t i = 0; i < vt_gguf_entry_count(gguf); i++) {
         vt_gguf_entry entry;
-        char *text = entry_text(gguf, i, all ? UINT64_MAX : 6);
-        if (text && vt_gguf_get_entry(gguf, i, &entry) == VT_OK)
-            json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:s?}", "key", entry.key, "type",
-                                                  entry.type, "count", (json_int_t)entry.count,
-                                                  "text", text));
-        free(text);
+        if (vt_gguf_get_entry(gguf, i, &entry) != VT_OK) continue;
+        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:o}", "key", entry.key, "type",
+                                              entry.type, "count", (json_int_t)entry.count,
+                                              "value", value_json(gguf, i, &entry, all)));
     }
     return list;
 }

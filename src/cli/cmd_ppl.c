@@ -120,7 +120,12 @@ static int measure(cli_compute *c, char *text, size_t bytes, bool json)
     cli_progress_begin(&s.progress);
     vt_status status = score_text(&s, &err);
     cli_progress_end(&s.progress);
-    if (status == VT_ERR_CANCELLED || cli_interrupted()) return 130;
+    if (status == VT_ERR_CANCELLED || cli_interrupted()) {
+        if (s.scored)
+            fprintf(stderr, "interrupted; so far %.4f over %" PRIu64 " tokens\n",
+                    exp(s.nll / (double)s.scored), s.scored);
+        return 130;
+    }
     if (status != VT_OK) return cli_fail(&err);
     if (!s.scored) return cli_error(VT_ERR_FORMAT, "the text has no token to predict");
     double mean = s.nll / (double)s.scored;

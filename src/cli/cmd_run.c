@@ -41,7 +41,7 @@ static int parse(run_options *o, int argc, char **argv)
         {"repeat-penalty", 0, CLI_F32, &s->repeat_penalty, 0.01, 100, "X", "1: off (1)"},
         {"repeat-last", 0, CLI_U32, &s->repeat_last_tokens, 0, 16777216, "N",
          "tokens that the penalty looks back (64)"},
-        {"seed", 's', CLI_U64, &s->seed, 0, 0, "N", "same seed, same text (0)"},
+        {"seed", 's', CLI_U64, &s->seed, 0, 0, "N", "same seed, same text (default: a new one each time)"},
         {0},
     };
     return cli_parse(&cli_run, options, argc, argv, NULL, NULL);
@@ -116,10 +116,11 @@ static void print_figures(const run_options *o, vt_stop_reason reason)
     double decode = per_second(s.decode_tokens, s.decode_ns);
     fprintf(stderr, "\n%sprompt %" PRIu64 " tokens, %.1f tok/s; answer %" PRIu64
                     " tokens, %.1f tok/s (%.2f GB/s of weights); context %" PRIu32 " of %" PRIu32
-                    "; ended by %s%s\n",
+                    "; ended by %s; seed %" PRIu64 "%s\n",
             cli_dim(), s.prefill_tokens, per_second(s.prefill_tokens, s.prefill_ns),
-            s.decode_tokens, decode, decode * (double)s.weight_bytes_per_token / 1e9,
-            s.used_tokens, s.context_tokens, reason_text(reason), cli_plain());
+            s.drawn_tokens, decode, decode * (double)s.weight_bytes_per_token / 1e9,
+            s.used_tokens, s.context_tokens, reason_text(reason),
+            o->compute.session.sampling.seed, cli_plain());
     cli_print_devices(&o->compute, true);
 }
 
@@ -144,12 +145,13 @@ static int print_json(const run_options *o, const text_buffer *text, vt_stop_rea
     vt_session_stats s;
     vt_session_get_stats(o->compute.handle, &s);
     json_t *object = json_pack(
-        "{s:s%, s:s, s:I, s:f, s:I, s:f, s:I, s:I, s:o}", "text", text->data ? text->data : "",
+        "{s:s%, s:s, s:I, s:f, s:I, s:f, s:I, s:I, s:I, s:o}", "text", text->data ? text->data : "",
         text->bytes, "ended_by", reason_text(reason), "prompt_tokens",
         (json_int_t)s.prefill_tokens, "prefill_tok_s", per_second(s.prefill_tokens, s.prefill_ns),
-        "answer_tokens", (json_int_t)s.decode_tokens, "decode_tok_s",
+        "answer_tokens", (json_int_t)s.drawn_tokens, "decode_tok_s",
         per_second(s.decode_tokens, s.decode_ns), "context_tokens", (json_int_t)s.context_tokens,
-        "used_tokens", (json_int_t)s.used_tokens, "devices", devices_json(&o->compute));
+        "used_tokens", (json_int_t)s.used_tokens, "seed",
+        (json_int_t)o->compute.session.sampling.seed, "devices", devices_json(&o->compute));
     if (!object || json_dumpf(object, stdout, JSON_REAL_PRECISION(6)) != 0)
         return cli_error(VT_ERR_IO, "cannot write the answer");
     json_decref(object);
@@ -192,6 +194,7 @@ static int run(int argc, char **argv)
 {
     run_options o = {.tokens = UINT64_MAX};
     cli_compute_init(&o.compute);
+    o.compute.session.sampling.seed = cli_now_ns() % 1000000007;
     int code = parse(&o, argc, argv);
     if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
     size_t bytes = 0;

@@ -116,5 +116,5 @@ const cli_command cli_tokenize = {
     run,
     NULL,
     "  voltron-run tokenize -p \"Once upon a time\"\n"
-    "  echo \"[403, 12]\" | voltron-run tokenize --decode\n",
+    "  voltron-run tokenize -p \"Once upon a time\" | voltron-run tokenize --decode\n",
 };

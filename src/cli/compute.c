@@ -113,6 +113,9 @@ static int open_cluster(cli_compute *c, const wanted_devices *w)
     params.split = w->split_count ? w->split : NULL;
     params.split_count = (size_t)w->split_count;
     params.key_path = c->local ? NULL : c->key_path;
+    params.context_tokens = c->session.context_tokens;
+    params.batch_tokens = c->session.batch_tokens;
+    params.kv_type = c->session.kv_type;
     params.log = cli_log(c->verbose);
     params.progress = cli_progress_callback(&progress);
     cli_progress_begin(&progress);

@@ -18,7 +18,8 @@ static void print_overview(FILE *out)
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  voltron-run %s\n      %s\n", commands[i]->usage, commands[i]->summary);
     fprintf(out,
-            "\nvoltron-run COMMAND --help explains a command; without a command it is \"run\".\n\n"
+            "\nvoltron-run COMMAND --help explains a command; without a command it is \"run\".\n"
+            "voltron-run --version tells the version.\n\n"
             "Exit codes: 0 success; 2 wrong usage; 3 a file cannot be read; 4 a file is damaged;\n"
             "5 not supported; 6 not enough memory; 7 context full; 8 a device is lost; 9 to 13\n"
             "other trouble with a device; 130 interrupted.\n");
@@ -42,6 +43,9 @@ static int dispatch(int argc, char **argv)
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(first, commands[i]->name) == 0) return commands[i]->run(argc - 1, argv + 1);
     if (first[0] == '-') return cli_run.run(argc, argv);
+    if (strchr(first, ' '))
+        return cli_error(CLI_USAGE, "a text to go on from is given with -p: voltron-run -p \"%s\"",
+                         first);
     return cli_error(CLI_USAGE, "unknown command \"%s\"; voltron-run --help lists them", first);
 }
 
