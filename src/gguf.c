@@ -49,7 +49,6 @@ vt_status vt_gguf_open(const char *path, vt_gguf **out, vt_error *err)
 {
     if (!out) return vti_fail(err, VT_ERR_ARGUMENT, "vt_gguf_open: out is NULL");
     *out = NULL;
-    if (!path) return vti_fail(err, VT_ERR_ARGUMENT, "vt_gguf_open: path is NULL");
     vti_mapped_file file;
     VTI_TRY(vti_mapped_file_open(path, &file, err));
     vt_gguf *gguf;
