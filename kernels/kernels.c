@@ -32,6 +32,9 @@ static void overlay(vti_kernels *kernels)
 static void overlay(vti_kernels *kernels)
 {
     if (kernels->features & VTI_CPU_NEON) {
+        vti_kernels_init_act_neon(kernels);
+        vti_kernels_init_vector_neon(kernels);
+        vti_kernels_init_attention_neon(kernels);
         vti_kernels_init_float_neon(kernels);
         vti_kernels_init_quant_neon(kernels);
     }
