@@ -170,7 +170,15 @@ static void multiply(const operands *o, output out, size_t row_begin, size_t row
                       o->tokens, accumulate);
 }
 
-/* Rounding of n products and additions in any order, on top of the integers being exact. */
+/* Roundings that a sum's terms may meet, in any order of additions: of float weights each product
+ * is one term; a block's integers are exact, and it is converted, scaled and added (twice with
+ * mins). */
+static double roundings(const operands *o)
+{
+    size_t terms = o->cols / o->kernel->block;
+    return o->kernel->block == 1 ? 4.0 + (double)terms : 6.0 + 3.0 * (double)terms;
+}
+
 static void check_values(const operands *o, output out, const float *start)
 {
     for (size_t t = 0; t < o->tokens; t++) {
@@ -182,9 +190,8 @@ static void check_values(const operands *o, output out, const float *start)
                 sum += o->weights[r * o->cols + c] * x;
                 magnitude += o->magnitudes[r * o->cols + c] * fabs(x);
             }
-            double terms = 6.0 + 3.0 * (double)(o->cols / o->kernel->block);
             ck_close("y", t, r, (double)out.y[t * out.stride + r], sum,
-                     terms * CK_UNIT * magnitude);
+                     roundings(o) * CK_UNIT * magnitude);
         }
         size_t gap = t + 1 < o->tokens ? out.stride : o->rows;
         for (size_t r = o->rows; r < gap; r++)
@@ -226,9 +233,8 @@ static void check_conversion_error(const operands *o, output out)
                 bound += fabs(w) * half_step[c];
                 magnitude += o->magnitudes[r * o->cols + c] * (fabs(x) + half_step[c]);
             }
-            double terms = 6.0 + 3.0 * (double)(o->cols / o->kernel->block);
             ck_close("y of unconverted x", t, r, (double)out.y[t * out.stride + r], sum,
-                     bound + terms * CK_UNIT * magnitude);
+                     bound + roundings(o) * CK_UNIT * magnitude);
         }
     }
 }
