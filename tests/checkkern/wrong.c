@@ -89,6 +89,7 @@ static void spoil_precision(vti_kernels *kernels)
 static void act_truncates(void *dst, const float *x, size_t x_stride, size_t tokens, size_t cols)
 {
     right.act[VTI_ACT_Q8].pack(dst, x, x_stride, tokens, cols);
+    if (tokens == 0) return;
     unsigned char *q = (unsigned char *)dst + 8 * (tokens < 4 ? tokens : 4);
     for (size_t i = 0; i < 8; i++)
         if ((signed char)q[i] > 0 && (signed char)q[i] < 127) q[i]--;
@@ -151,7 +152,7 @@ const ck_wrong ck_wrongs[] = {
     /* Between two tokens a margin notices, at the end of the buffer the guard page may. */
     {"wrong:writes whole panels", ck_check_matmul, VTI_Q8_0, spoil_panels_of_right, ""},
     {"wrong:reads on", ck_check_matmul, VTI_Q4_K, spoil_reads_of_right, "crash"},
-    {"wrong:half precision", ck_check_matmul, VTI_F16, spoil_precision_of_right, "should be"},
+    {"wrong:half precision", ck_check_matmul, VTI_F16, spoil_precision_of_right, ""},
     {"wrong:rounds down", ck_check_act, VTI_ACT_Q8, spoil_rounding_of_right, "integer"},
     {"wrong:last of equals", ck_check_argmax, 0, spoil_argmax_of_right, "should be"},
     {"wrong:not causal", ck_check_attention, VTI_KV_F32, spoil_attention_of_right, "should be"},
