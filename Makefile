@@ -105,7 +105,7 @@ all: check-deps $(LIB) $(CLI) $(BENCH)
 run: deps
 	@+$(MAKE) --no-print-directory run-story
 
-## test       install what is missing, build, run all tests
+## test       install what is missing, build, run all tests (ONLY="gguf net_loop": those)
 test: deps
 	@+$(MAKE) --no-print-directory run-tests
 
@@ -114,7 +114,7 @@ run-story: all
 	$(Q)$(RUN) $(CLI) --local 3 -p "Once upon a time" -n 200
 
 run-tests: all tests
-	$(Q)VOLTRON_RUNNER='$(RUN)' VOLTRON_BIN=$(OUT) tests/run.sh $(OUT)
+	$(Q)VOLTRON_RUNNER='$(RUN)' VOLTRON_BIN=$(OUT) tests/run.sh $(OUT) $(ONLY)
 
 ## tests      build the test programs without running them
 tests: check-deps $(TESTS) $(EXAMPLES) $(CLI) $(BENCH)
