@@ -16,8 +16,8 @@ typedef struct vti_row_scales {
     float scale[VTI_MOST_SUBS], min[VTI_MOST_SUBS];
 } vti_row_scales;
 
-/* `source` is one block of a row as in the file, `block` the panel's block for 16 rows. `columns` is
- * the block's width, which may be less than the type's for the last one of K types. */
+/* `source` is one block of a row as in the file, `block` the panel's block for 16 rows. `columns`
+ * is the block's width, which may be less than the type's for the last one of K types. */
 typedef struct vti_block_type {
     size_t columns;
     size_t sub_columns;

@@ -104,7 +104,7 @@ const vti_block_type vti_block_q4_0 = {
     .panel_scales = panel_scales,
 };
 
-/* --- Q5_0. File: d, 32 fifth bits, 16 bytes of nibbles. Panel: 16 × d, fifths, plain tile ------ */
+/* --- Q5_0. File: d, 32 fifth bits, 16 bytes of nibbles. Panel: 16 × d, fifths, plain tile ----- */
 
 static size_t source_bytes_q5_0(size_t cols) { return cols / VTI_Q8_BLOCK * 22; }
 
