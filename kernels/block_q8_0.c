@@ -1,125 +1,146 @@
-/* Q8_0, Q4_0, Q5_0: 32 columns with one F16 scale. */
-#include <string.h>
-
+/* Q8_0, Q4_0, Q5_0: 32 columns with one F16 scale d. Weight = d × (q - offset). */
 #include "block.h"
 #include "half.h"
 
-/* File: F16 d, 32 × I8. Weight = d × q. Panel: 16 × d, INT8 tile. */
+static void source_scales(vti_row_scales *to, const unsigned char *source, size_t columns)
+{
+    (void)columns;
+    to->scale[0] = f32_from_f16(load_u16(source));
+    to->min[0] = 0;
+}
+
+static void place_scales(unsigned char *block, size_t r, const unsigned char *source,
+                         size_t columns)
+{
+    (void)columns;
+    memcpy(block + 2 * r, source, 2);
+}
+
+static void panel_scales(vti_row_scales *to, const unsigned char *block, size_t r, size_t columns)
+{
+    source_scales(to, block + 2 * r, columns);
+}
+
+/* --- Q8_0. File: d, 32 × INT8. Panel: 16 × d, INT8 tile --------------------------------------- */
+
 static size_t source_bytes_q8_0(size_t cols) { return cols / VTI_Q8_BLOCK * 34; }
 
-static void place_q8_0(unsigned char *block, size_t r, const unsigned char *source, size_t columns)
+static void decode_q8_0(uint8_t *q, const unsigned char *source, size_t columns)
 {
-    memcpy(block + 2 * r, source, 2);
-    for (size_t c = 0; c < columns; c++)
-        block[VTI_SCALES_BYTES + vti_tile_byte(r, c)] = source[2 + c];
+    memcpy(q, source + 2, columns);
 }
 
-static void take_q8_0(float *dst, const unsigned char *block, size_t r, size_t columns)
+static void place_q8_0(unsigned char *block, size_t r, const uint8_t *low, const uint8_t *high,
+                       size_t columns)
 {
-    float scale = f32_from_f16(load_u16(block + 2 * r));
-    for (size_t c = 0; c < columns; c++)
-        dst[c] = scale * (int8_t)block[VTI_SCALES_BYTES + vti_tile_byte(r, c)];
+    unsigned char *tile = block + VTI_SCALES_BYTES;
+    for (size_t g = 0; g < columns / 4; g++) {
+        memcpy(tile + (g * VTI_PANEL_ROWS + r) * 4, low + 4 * g, 4);
+        memcpy(tile + (g * VTI_PANEL_ROWS + r + 8) * 4, high + 4 * g, 4);
+    }
 }
 
-static void dequantize_q8_0(float *dst, const unsigned char *source, size_t columns)
+static void take_q8_0(uint8_t *q, const unsigned char *block, size_t r, size_t columns)
 {
-    float scale = f32_from_f16(load_u16(source));
-    for (size_t c = 0; c < columns; c++) dst[c] = scale * (int8_t)source[2 + c];
+    for (size_t g = 0; g < columns / 4; g++)
+        memcpy(q + 4 * g, block + VTI_SCALES_BYTES + (g * VTI_PANEL_ROWS + r) * 4, 4);
 }
 
 const vti_block_type vti_block_q8_0 = {
     .columns = VTI_Q8_BLOCK,
+    .sub_columns = VTI_Q8_BLOCK,
+    .is_signed = true,
     .source_bytes = source_bytes_q8_0,
     .panel_bytes = vti_panel_bytes_q8_0,
+    .decode = decode_q8_0,
+    .source_scales = source_scales,
+    .place_scales = place_scales,
     .place = place_q8_0,
     .take = take_q8_0,
-    .dequantize = dequantize_q8_0,
+    .panel_scales = panel_scales,
 };
 
-/* File: F16 d, 16 bytes: columns 0…15 in the lower nibbles, 16…31 in the upper ones.
- * Weight = d × (q - 8). Panel: 16 × d, signed nibble tile. */
+/* --- Q4_0. File: d, 16 bytes of nibbles. Panel: 16 × d, signed nibble tile -------------------- */
+
 static size_t source_bytes_q4_0(size_t cols) { return cols / VTI_Q8_BLOCK * 18; }
 
-static unsigned nibble_q4_0(const unsigned char *source, size_t c)
+/* Columns 0…15 are the lower nibbles, 16…31 the upper ones. */
+static void decode_nibbles(uint8_t *q, const unsigned char *nibbles)
 {
-    return c < 16 ? source[2 + c] & 15 : source[2 + c - 16] >> 4;
-}
-
-static void place_q4_0(unsigned char *block, size_t r, const unsigned char *source, size_t columns)
-{
-    memcpy(block + 2 * r, source, 2);
-    for (size_t c = 0; c < columns; c++)
-        vti_nibble_place(block + VTI_SCALES_BYTES, r, c,
-                         nibble_q4_0(source, c) ^ vti_nibble_flip(r));
-}
-
-static void take_q4_0(float *dst, const unsigned char *block, size_t r, size_t columns)
-{
-    float scale = f32_from_f16(load_u16(block + 2 * r));
-    for (size_t c = 0; c < columns; c++) {
-        unsigned q = vti_nibble_take(block + VTI_SCALES_BYTES, r, c) ^ vti_nibble_flip(r);
-        dst[c] = scale * (float)((int)q - 8);
+    for (size_t i = 0; i < 16; i++) {
+        q[i] = nibbles[i] & 15;
+        q[16 + i] = nibbles[i] >> 4;
     }
 }
 
-static void dequantize_q4_0(float *dst, const unsigned char *source, size_t columns)
+static void decode_q4_0(uint8_t *q, const unsigned char *source, size_t columns)
 {
-    float scale = f32_from_f16(load_u16(source));
-    for (size_t c = 0; c < columns; c++)
-        dst[c] = scale * (float)((int)nibble_q4_0(source, c) - 8);
+    (void)columns;
+    decode_nibbles(q, source + 2);
+}
+
+static void place_q4_0(unsigned char *block, size_t r, const uint8_t *low, const uint8_t *high,
+                       size_t columns)
+{
+    vti_nibbles_place(block + VTI_SCALES_BYTES, r, low, high, columns / 4, 8);
+}
+
+static void take_q4_0(uint8_t *q, const unsigned char *block, size_t r, size_t columns)
+{
+    vti_nibbles_take(q, block + VTI_SCALES_BYTES, r, columns / 4, 8);
 }
 
 const vti_block_type vti_block_q4_0 = {
     .columns = VTI_Q8_BLOCK,
+    .sub_columns = VTI_Q8_BLOCK,
+    .offset = 8,
     .source_bytes = source_bytes_q4_0,
     .panel_bytes = vti_panel_bytes_q4_0,
+    .decode = decode_q4_0,
+    .source_scales = source_scales,
+    .place_scales = place_scales,
     .place = place_q4_0,
     .take = take_q4_0,
-    .dequantize = dequantize_q4_0,
+    .panel_scales = panel_scales,
 };
 
-/* File: F16 d, 4 bytes with the fifth bits of columns 0…31, then nibbles as in Q4_0.
- * Weight = d × (q - 16). Panel: 16 × d, fifth bits, plain nibble tile. */
+/* --- Q5_0. File: d, 32 fifth bits, 16 bytes of nibbles. Panel: 16 × d, fifths, plain tile ----- */
+
 static size_t source_bytes_q5_0(size_t cols) { return cols / VTI_Q8_BLOCK * 22; }
 
-static unsigned source_q5_0(const unsigned char *source, size_t c)
+static void decode_q5_0(uint8_t *q, const unsigned char *source, size_t columns)
 {
-    unsigned nibble = c < 16 ? source[6 + c] & 15 : source[6 + c - 16] >> 4;
-    return nibble | (source[2 + c / 8] >> c % 8 & 1u) << 4;
+    uint32_t fifths = vti_load_u32(source + 2);
+    decode_nibbles(q, source + 6);
+    for (size_t i = 0; i < columns; i++) q[i] |= (uint8_t)((fifths >> i & 1) << 4);
 }
 
-static void place_q5_0(unsigned char *block, size_t r, const unsigned char *source, size_t columns)
+static void place_q5_0(unsigned char *block, size_t r, const uint8_t *low, const uint8_t *high,
+                       size_t columns)
 {
-    memcpy(block + 2 * r, source, 2);
-    for (size_t c = 0; c < columns; c++) {
-        unsigned q = source_q5_0(source, c);
-        vti_fifth_place(block + VTI_SCALES_BYTES, r, c, q >> 4);
-        vti_nibble_place(block + VTI_SCALES_BYTES + VTI_FIFTH_BYTES, r, c, q & 15);
-    }
+    unsigned char *fifths = block + VTI_SCALES_BYTES;
+    vti_tops_place(fifths, r, low, columns / 4, 1);
+    vti_tops_place(fifths, r + 8, high, columns / 4, 1);
+    vti_nibbles_place(fifths + VTI_FIFTH_BYTES, r, low, high, columns / 4, 0);
 }
 
-static void take_q5_0(float *dst, const unsigned char *block, size_t r, size_t columns)
+static void take_q5_0(uint8_t *q, const unsigned char *block, size_t r, size_t columns)
 {
-    float scale = f32_from_f16(load_u16(block + 2 * r));
     const unsigned char *fifths = block + VTI_SCALES_BYTES;
-    for (size_t c = 0; c < columns; c++) {
-        unsigned q = vti_nibble_take(fifths + VTI_FIFTH_BYTES, r, c);
-        dst[c] = scale * (float)((int)(q | vti_fifth_take(fifths, r, c) << 4) - 16);
-    }
-}
-
-static void dequantize_q5_0(float *dst, const unsigned char *source, size_t columns)
-{
-    float scale = f32_from_f16(load_u16(source));
-    for (size_t c = 0; c < columns; c++)
-        dst[c] = scale * (float)((int)source_q5_0(source, c) - 16);
+    vti_nibbles_take(q, fifths + VTI_FIFTH_BYTES, r, columns / 4, 0);
+    vti_tops_take(q, fifths, r, columns / 4, 1);
 }
 
 const vti_block_type vti_block_q5_0 = {
     .columns = VTI_Q8_BLOCK,
+    .sub_columns = VTI_Q8_BLOCK,
+    .offset = 16,
     .source_bytes = source_bytes_q5_0,
     .panel_bytes = vti_panel_bytes_q5_0,
+    .decode = decode_q5_0,
+    .source_scales = source_scales,
+    .place_scales = place_scales,
     .place = place_q5_0,
     .take = take_q5_0,
-    .dequantize = dequantize_q5_0,
+    .panel_scales = panel_scales,
 };

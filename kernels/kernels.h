@@ -37,9 +37,9 @@ typedef enum vti_act_type {
 
 /* Bytes of `tokens` rows of `cols` activations in that form. */
 typedef size_t vti_act_bytes_fn(size_t tokens, size_t cols);
-/* Converts `tokens` rows of x (row t at x + t * x_stride floats) into dst. Rows from token t on, t a
- * multiple of 4, can be converted by themselves to dst + bytes(t, cols), in parallel. Where x is
- * not finite, neither is the scale of its block. */
+/* Converts `tokens` rows of x (row t at x + t * x_stride floats) into dst. Rows from token t on,
+ * t a multiple of 4, can be converted by themselves to dst + bytes(t, cols), in parallel. Where x
+ * is not finite, neither is the scale of its block. */
 typedef void vti_act_pack_fn(void *dst, const float *x, size_t x_stride, size_t tokens,
                              size_t cols);
 /* y[t * y_stride + r] = sum over c of W[r][c] * x[t][c], for rows [row_begin, row_end) and all

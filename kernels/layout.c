@@ -83,6 +83,28 @@ static size_t block_columns(const vti_block_type *type, size_t c, size_t cols)
     return cols - c < type->columns ? cols - c : type->columns;
 }
 
+/* One row of a panel's block; a source that is NULL is a row of zeros. */
+static void pack_row(const vti_block_type *type, unsigned char *block, size_t r, uint8_t *q,
+                     const unsigned char *source, size_t columns)
+{
+    if (!source) {
+        memset(q, 0, columns);
+        return;
+    }
+    type->decode(q, source, columns);
+    type->place_scales(block, r, source, columns);
+}
+
+/* Rows r and r + 8. */
+static void pack_pair(const vti_block_type *type, unsigned char *block, size_t r,
+                      const unsigned char *low, const unsigned char *high, size_t columns)
+{
+    uint8_t low_q[VTI_MOST_COLUMNS], high_q[VTI_MOST_COLUMNS];
+    pack_row(type, block, r, low_q, low, columns);
+    pack_row(type, block, r + 8, high_q, high, columns);
+    type->place(block, r, low_q, high_q, columns);
+}
+
 static void pack_blocks(const vti_block_type *type, unsigned char *packed,
                         const unsigned char *source, size_t source_stride, size_t rows,
                         size_t cols, size_t row_begin, size_t row_end)
@@ -91,12 +113,26 @@ static void pack_blocks(const vti_block_type *type, unsigned char *packed,
     for (size_t row = row_begin; row < row_end; row += VTI_PANEL_ROWS) {
         unsigned char *panel = packed + row / VTI_PANEL_ROWS * panel_bytes;
         memset(panel, 0, panel_bytes);
-        for (size_t r = 0; r < vti_panel_rows(row, rows); r++) {
-            const unsigned char *from = source + (row + r) * source_stride;
-            for (size_t c = 0; c < cols; c += type->columns)
-                type->place(panel + type->panel_bytes(c), r, from + type->source_bytes(c),
-                            block_columns(type, c, cols));
+        for (size_t r = 0; r < 8; r++) {
+            const unsigned char *low = source + (row + r) * source_stride;
+            const unsigned char *high = low + 8 * source_stride;
+            for (size_t c = 0; c < cols; c += type->columns) {
+                size_t at = type->source_bytes(c);
+                pack_pair(type, panel + type->panel_bytes(c), r, row + r < rows ? low + at : NULL,
+                          row + r + 8 < rows ? high + at : NULL, block_columns(type, c, cols));
+            }
         }
+    }
+}
+
+static void weigh(const vti_block_type *type, float *dst, const uint8_t *q,
+                  const vti_row_scales *scales, size_t columns)
+{
+    int flip = type->is_signed ? 128 : 0, offset = type->offset + flip;
+    for (size_t sub = 0; sub < columns / type->sub_columns; sub++) {
+        float scale = scales->scale[sub], min = scales->min[sub];
+        for (size_t i = 0; i < type->sub_columns; i++, q++, dst++)
+            *dst = scale * (float)((*q ^ flip) - offset) - min;
     }
 }
 
@@ -104,16 +140,27 @@ static void unpack_blocks(const vti_block_type *type, float *dst, const unsigned
                           size_t cols, size_t row)
 {
     const unsigned char *panel = packed + row / VTI_PANEL_ROWS * type->panel_bytes(cols);
-    for (size_t c = 0; c < cols; c += type->columns)
-        type->take(dst + c, panel + type->panel_bytes(c), row % VTI_PANEL_ROWS,
-                   block_columns(type, c, cols));
+    for (size_t c = 0; c < cols; c += type->columns) {
+        uint8_t q[VTI_MOST_COLUMNS];
+        vti_row_scales scales;
+        size_t columns = block_columns(type, c, cols), r = row % VTI_PANEL_ROWS;
+        type->take(q, panel + type->panel_bytes(c), r, columns);
+        type->panel_scales(&scales, panel + type->panel_bytes(c), r, columns);
+        weigh(type, dst + c, q, &scales, columns);
+    }
 }
 
 static void dequantize_blocks(const vti_block_type *type, float *dst, const unsigned char *source,
                               size_t count)
 {
-    for (size_t c = 0; c < count; c += type->columns)
-        type->dequantize(dst + c, source + type->source_bytes(c), block_columns(type, c, count));
+    for (size_t c = 0; c < count; c += type->columns) {
+        uint8_t q[VTI_MOST_COLUMNS];
+        vti_row_scales scales;
+        size_t columns = block_columns(type, c, count);
+        type->decode(q, source + type->source_bytes(c), columns);
+        type->source_scales(&scales, source + type->source_bytes(c), columns);
+        weigh(type, dst + c, q, &scales, columns);
+    }
 }
 
 #define BLOCK_TYPE(type)                                                                           \

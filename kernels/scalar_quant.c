@@ -59,7 +59,7 @@ static void add_fifths(int8_t *w, const unsigned char *fifths)
         w[i] = (int8_t)(w[i] | (fifths[i % VTI_FIFTH_BYTES] >> i / VTI_FIFTH_BYTES & 1) << 4);
 }
 
-/* --- one scale per 32 columns: Q8_0, Q4_0, Q5_0 ----------------------------------------------------- */
+/* --- one scale per 32 columns: Q8_0, Q4_0, Q5_0 ----------------------------------------------- */
 
 /* w: the block's INT8 tile. */
 static void add_block(group_sums sums, const int8_t *w, const unsigned char *scales,

@@ -28,8 +28,8 @@ static inline __m256 broadcast_f32(const unsigned char *at)
     return _mm256_set1_ps(value);
 }
 
-/* a + b as INT16, one after the other: left alone, the compiler rearranges long sums into trees that
- * need more registers than there are. */
+/* a + b as INT16, one after the other: left alone, the compiler rearranges long sums into trees
+ * that need more registers than there are. */
 static inline __m256i add_i16(__m256i a, __m256i b)
 {
     __m256i sum = _mm256_add_epi16(a, b);

@@ -299,7 +299,8 @@ single_block(__m256 sums[2], const unsigned char *block, size_t columns, const u
 #pragma GCC unroll 2
     for (size_t half = 0; half < 2; half++) {
         if (!f.mins) total[half] = add_bias(total[half], &scales[half], x, 0, 1, columns / 16);
-        sums[half] = add_block(sums[half], total[half], &scales[half], block, x, half, 0, 1, f.mins);
+        sums[half] =
+            add_block(sums[half], total[half], &scales[half], block, x, half, 0, 1, f.mins);
     }
 }
 

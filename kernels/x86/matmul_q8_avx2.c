@@ -1,5 +1,5 @@
-/* INT8 activations with a scale per 32 columns × Q8_0, Q4_0, Q5_0. Block sums are exact and are scaled
- * and added in the order of columns, in one token as in many. */
+/* INT8 activations with a scale per 32 columns × Q8_0, Q4_0, Q5_0. Block sums are exact and are
+ * scaled and added in the order of columns, in one token as in many. */
 #include "int8_avx2.h"
 
 #include "../scalar.h"

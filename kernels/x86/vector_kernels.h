@@ -175,8 +175,8 @@ static void convert_f32_from_f16(float *dst, const uint16_t *src, size_t n)
 
 /* --- conversion of activations ---------------------------------------------------------------- */
 
-/* As scalar_act.c does it: the same bits. Token t of a group of m; n is a multiple of `width` (16 or
- * 32). The sums of `width` integers each go to sums[n / width]; unsigned, since what a NaN or
+/* As scalar_act.c does it: the same bits. Token t of a group of m; n is a multiple of `width` (16
+ * or 32). The sums of `width` integers each go to sums[n / width]; unsigned, since what a NaN or
  * infinity becomes may overflow. Returns the scale. */
 static inline __attribute__((always_inline)) float
 quantize(unsigned char *q, const float *x, size_t n, size_t t, size_t m, uint32_t *sums,

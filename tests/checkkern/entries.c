@@ -5,7 +5,8 @@
 
 static const char *weight_names[] = {
     [VTI_F32] = "f32",   [VTI_F16] = "f16",   [VTI_BF16] = "bf16", [VTI_Q8_0] = "q8_0",
-    [VTI_Q4_0] = "q4_0", [VTI_Q5_0] = "q5_0", [VTI_Q4_K] = "q4_k", [VTI_Q5_K] = "q5_k", [VTI_Q6_K] = "q6_k",
+    [VTI_Q4_0] = "q4_0", [VTI_Q5_0] = "q5_0",
+    [VTI_Q4_K] = "q4_k", [VTI_Q5_K] = "q5_k", [VTI_Q6_K] = "q6_k",
 };
 static const char *act_names[] = {
     [VTI_ACT_F32] = "f32", [VTI_ACT_Q8] = "q8", [VTI_ACT_Q8K] = "q8k"};

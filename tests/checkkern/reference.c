@@ -154,7 +154,8 @@ static void fill_blocks(vti_weight_type type, unsigned char *row, size_t cols, b
     static const struct {
         size_t columns, bytes, scale, second_scale;
     } form[] = {
-        [VTI_Q8_0] = {32, 34, 0, 0},   [VTI_Q4_0] = {32, 18, 0, 0}, [VTI_Q5_0] = {32, 22, 0, 0}, [VTI_Q4_K] = {256, 144, 0, 2},
+        [VTI_Q8_0] = {32, 34, 0, 0},   [VTI_Q4_0] = {32, 18, 0, 0}, [VTI_Q5_0] = {32, 22, 0, 0},
+        [VTI_Q4_K] = {256, 144, 0, 2},
         [VTI_Q5_K] = {256, 176, 0, 2}, [VTI_Q6_K] = {256, 210, 208, 208},
     };
     unsigned char fills[] = {0x00, 0xff, 0x80, 0x7f};
