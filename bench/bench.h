@@ -20,9 +20,15 @@ double bench_core_hz(void);
 /* "AMD EPYC …", or "unknown processor". */
 void bench_cpu_name(char *out, size_t capacity);
 
-/* Bytes per second that the pool's threads read together from memory, by the fastest of several
- * loops in its best pass: what nothing that reads memory can exceed for long. 0 if there is no
- * memory to read. */
+/* How fast the pool's threads together read memory, by the fastest of several loops in its best
+ * pass: what nothing that reads memory can exceed for long. On a machine with neighbours that
+ * changes from second to second. */
+typedef struct bench_reader bench_reader;
+bench_reader *bench_reader_open(vti_pool *pool); /* NULL if there is no memory to read */
+double bench_reader_rate(bench_reader *reader);  /* bytes per second, measured now, for 0.1 s */
+void bench_reader_close(bench_reader *reader);
+
+/* The same for a single measurement. 0 if there is no memory to read. */
 double bench_read_bandwidth(vti_pool *pool);
 
 /* Sorts; the median of n values. */

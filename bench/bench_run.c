@@ -19,6 +19,8 @@ typedef struct run_options {
 typedef struct bench_run_state {
     run_options o;
     vt_kv_type kv_type;
+    vti_pool *pool; /* to measure the read bandwidth with */
+    bench_reader *reader;
     vt_model *model;
     vt_session *session;
     vt_token *tokens; /* a random text of the longest context */
@@ -72,16 +74,14 @@ static int choose(run_state *s)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static int measure_machine(run_state *s)
+static int open_machine(run_state *s)
 {
-    vti_pool *pool;
     vt_error err;
-    if (vti_pool_open(s->o.threads, &pool, &err) != VT_OK) return fail(&err);
-    s->o.threads = s->report.threads = vti_pool_threads(pool);
+    if (vti_pool_open(s->o.threads, &s->pool, &err) != VT_OK) return fail(&err);
+    s->o.threads = s->report.threads = vti_pool_threads(s->pool);
     bench_cpu_name(s->report.cpu, sizeof s->report.cpu);
-    s->report.bandwidth = bench_read_bandwidth(pool);
-    vti_pool_close(pool);
-    if (s->report.bandwidth > 0) return VT_OK;
+    s->reader = bench_reader_open(s->pool);
+    if (s->reader) return VT_OK;
     return bench_error(VT_ERR_MEMORY, "no memory to measure the read bandwidth");
 }
 
@@ -142,10 +142,12 @@ static vt_status measure_place(run_state *s, uint32_t from, bench_place *place, 
     /* The first token is drawn from what the prompt's computation left; each one after that
      * computes the one before. */
     VTI_TRY(vt_session_next(s->session, &drawn, err));
+    double bandwidth = bench_reader_rate(s->reader);
     start = bench_now();
     for (uint32_t i = 0; i < s->o.decode; i++)
         VTI_TRY(vt_session_next(s->session, &drawn, err));
     place->decode[repeat] = s->o.decode / (bench_now() - start);
+    place->bandwidth[repeat] = (bandwidth + bench_reader_rate(s->reader)) / 2;
     return VT_OK;
 }
 
@@ -193,26 +195,34 @@ static double kv_bytes(const run_state *s)
     return f16 * row_bytes / (2 * info->head_dim);
 }
 
+static void summarise_place(bench_place *p, uint32_t repeats, double bytes_per_token)
+{
+    double percents[BENCH_MOST_REPEATS];
+    for (uint32_t i = 0; i < repeats; i++)
+        percents[i] = 100 * p->decode[i] * bytes_per_token / p->bandwidth[i];
+    p->percent = bench_median(percents, repeats);
+    p->bandwidth_median = bench_median(p->bandwidth, repeats);
+    p->prefill_median = bench_median(p->prefill, repeats);
+    p->decode_median = bench_median(p->decode, repeats);
+    p->bytes_per_second = p->decode_median * bytes_per_token;
+}
+
 static void summarise(run_state *s)
 {
     vt_session_stats stats;
     vt_session_get_stats(s->session, &stats);
     s->report.weight_bytes_per_token = stats.weight_bytes_per_token;
-    for (uint32_t i = 0; i < s->report.place_count; i++) {
-        bench_place *p = &s->report.places[i];
-        double positions = p->context + (s->o.decode + 1) / 2.0;
-        p->prefill_median = bench_median(p->prefill, s->o.repeats);
-        p->decode_median = bench_median(p->decode, s->o.repeats);
-        p->bytes_per_second =
-            p->decode_median * ((double)stats.weight_bytes_per_token + kv_bytes(s) * positions);
-    }
+    for (uint32_t i = 0; i < s->report.place_count; i++)
+        summarise_place(&s->report.places[i], s->o.repeats,
+                        (double)stats.weight_bytes_per_token +
+                            kv_bytes(s) * (s->report.places[i].context + (s->o.decode + 1) / 2.0));
 }
 
 static int run(run_state *s)
 {
     vt_error err;
     int code = choose(s);
-    if (code == VT_OK) code = measure_machine(s);
+    if (code == VT_OK) code = open_machine(s);
     if (code == VT_OK) code = open_model(s);
     if (code != VT_OK) return code;
     if (measure(s, &err) != VT_OK) return fail(&err);
@@ -250,8 +260,8 @@ int bench_run(int argc, char **argv)
         {0},
     };
     static const char more[] =
-        "GB/s is what decoding reads, weights and KV cache, and % is of the read bandwidth that\n"
-        "was measured just before. The hash is of the last logits: same model, options and\n"
+        "GB/s is what decoding reads, weights and KV cache; the read bandwidth is measured just\n"
+        "before and after it, with the same threads. The hash is of the last logits: same model, options and\n"
         "machine, same hash.\n";
     int code = bench_parse(options, argc, argv, "prefill and decode speed of a model", more);
     if (code != VT_OK) return code < 0 ? 0 : code;
@@ -259,5 +269,7 @@ int bench_run(int argc, char **argv)
     free(state.tokens);
     vt_session_close(state.session);
     vt_model_close(state.model);
+    bench_reader_close(state.reader);
+    vti_pool_close(state.pool);
     return code;
 }

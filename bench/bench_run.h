@@ -11,8 +11,10 @@ enum { BENCH_MOST_PLACES = 16, BENCH_MOST_REPEATS = 1000 };
 typedef struct bench_place {
     uint32_t context;
     double prefill[BENCH_MOST_REPEATS], decode[BENCH_MOST_REPEATS]; /* sorted once summarised */
-    double prefill_median, decode_median;
+    double bandwidth[BENCH_MOST_REPEATS]; /* bytes per second, before and after decoding */
+    double prefill_median, decode_median, bandwidth_median;
     double bytes_per_second; /* that decoding read, by its median */
+    double percent;          /* of the bandwidth around it, median */
 } bench_place;
 
 typedef struct bench_run_report {
@@ -20,7 +22,6 @@ typedef struct bench_run_report {
     vt_model_info info;
     uint32_t threads, decode_tokens, repeats;
     char cpu[128];
-    double bandwidth; /* bytes per second */
     double load_seconds;
     uint64_t weight_bytes_per_token, logits_hash;
     bench_place places[BENCH_MOST_PLACES];

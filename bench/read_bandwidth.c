@@ -23,7 +23,7 @@
         return total;                                                                              \
     }
 
-typedef uint64_t reader(const void *memory, size_t bytes);
+typedef uint64_t read_fn(const void *memory, size_t bytes);
 
 READER(read_16, 16, )
 #if defined(__x86_64__)
@@ -31,15 +31,15 @@ READER(read_32, 32, __attribute__((target("avx2"))))
 READER(read_64, 64, __attribute__((target("avx512f"))))
 #endif
 
-enum { READERS = 3 };
+enum { MOST_LOOPS = 3 };
 
-static size_t find_readers(reader *readers[READERS])
+static size_t find_loops(read_fn *loops[MOST_LOOPS])
 {
     size_t n = 0;
-    readers[n++] = read_16;
+    loops[n++] = read_16;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) readers[n++] = read_32;
-    if (__builtin_cpu_supports("avx512f")) readers[n++] = read_64;
+    if (__builtin_cpu_supports("avx2")) loops[n++] = read_32;
+    if (__builtin_cpu_supports("avx512f")) loops[n++] = read_64;
 #endif
     return n;
 }
@@ -48,9 +48,16 @@ static size_t find_readers(reader *readers[READERS])
 
 enum { PIECE_BYTES = 1 << 20, HUGE_PAGE_BYTES = 2 << 20 };
 
+struct bench_reader {
+    vti_pool *pool;
+    unsigned char *memory;
+    size_t bytes;
+    read_fn *fastest;
+};
+
 typedef struct read_job {
     const unsigned char *memory;
-    reader *read;
+    read_fn *read;
     _Atomic uint64_t sum; /* so that the reads are not optimised away */
 } read_job;
 
@@ -83,30 +90,56 @@ static void *new_buffer(size_t bytes)
     return memory;
 }
 
-static double best_rate(vti_pool *pool, read_job *job, size_t bytes)
+static double best_rate(const bench_reader *r, read_fn *read)
 {
+    read_job job = {.memory = r->memory, .read = read};
     double best = 0, begin = bench_now();
-    for (int i = 0; i < 64 && (i < 4 || bench_now() - begin < 0.15); i++) {
+    for (int i = 0; i < 64 && (i < 4 || bench_now() - begin < 0.1); i++) {
         double start = bench_now();
-        vti_pool_run(pool, bytes / PIECE_BYTES, 1, read_pieces, job);
-        double rate = (double)bytes / (bench_now() - start);
+        vti_pool_run(r->pool, r->bytes / PIECE_BYTES, 1, read_pieces, &job);
+        double rate = (double)r->bytes / (bench_now() - start);
         if (rate > best) best = rate;
     }
     return best;
 }
 
+bench_reader *bench_reader_open(vti_pool *pool)
+{
+    bench_reader *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->pool = pool;
+    r->bytes = buffer_bytes();
+    r->memory = new_buffer(r->bytes);
+    if (!r->memory) {
+        free(r);
+        return NULL;
+    }
+    read_fn *loops[MOST_LOOPS];
+    double best = 0;
+    size_t count = find_loops(loops);
+    for (size_t i = 0; i < count; i++) {
+        double rate = best_rate(r, loops[i]);
+        if (rate > best) {
+            best = rate;
+            r->fastest = loops[i];
+        }
+    }
+    return r;
+}
+
+double bench_reader_rate(bench_reader *r) { return best_rate(r, r->fastest); }
+
+void bench_reader_close(bench_reader *r)
+{
+    if (!r) return;
+    free(r->memory);
+    free(r);
+}
+
 double bench_read_bandwidth(vti_pool *pool)
 {
-    reader *readers[READERS];
-    size_t bytes = buffer_bytes(), count = find_readers(readers);
-    read_job job = {.memory = new_buffer(bytes)};
-    double best = 0;
-    if (!job.memory) return 0;
-    for (size_t i = 0; i < count; i++) {
-        job.read = readers[i];
-        double rate = best_rate(pool, &job, bytes);
-        if (rate > best) best = rate;
-    }
-    free((void *)(uintptr_t)job.memory);
-    return best;
+    bench_reader *r = bench_reader_open(pool);
+    double rate = r ? bench_reader_rate(r) : 0;
+    bench_reader_close(r);
+    return rate;
 }

@@ -24,7 +24,8 @@ function voltron(model) {
     const [result] = report.results;
     return {
         prefill: result.prefill_tok_s.median, decode: result.decode_tok_s.median,
-        gb_s: result.gb_s, bandwidth: report.bandwidth_gb_s, hash: report.logits_hash,
+        gb_s: result.gb_s, bandwidth: result.bandwidth_gb_s, percent: result.percent,
+        hash: report.logits_hash,
     };
 }
 
@@ -148,12 +149,13 @@ function describe(name, side, more) {
 for (const model of models) {
     const [ours, theirs] = measureInTurns(model);
     const ratio = (key) => medianOf(ours.runs, key) / medianOf(theirs.runs, key);
-    const rate = medianOf(ours.runs, "gb_s"), bandwidth = medianOf(ours.runs, "bandwidth");
+    const [rate, bandwidth, percent] =
+        ["gb_s", "bandwidth", "percent"].map((key) => medianOf(ours.runs, key));
     const about = theirs.runs[0]?.about ?? "not measured";
     console.log(`${basename(model)}  (${options.t} threads, prefill ${options.p}, decode ` +
                 `${options.n}, KV ${options.kv}, ${options.r} runs each in turns)`);
     console.log(describe("voltron", ours, `${fixed(rate)} of ${fixed(bandwidth)} GB/s = ` +
-                                          `${fixed(100 * rate / bandwidth)} %`));
+                                          `${fixed(percent)} %`));
     console.log(describe("peer   ", theirs, about));
     console.log(`  ratio    prefill ${fixed(ratio("prefill"), 2)}  decode ` +
                 `${fixed(ratio("decode"), 2)}`);
@@ -166,6 +168,6 @@ for (const model of models) {
             `"${about}"`, fixed(medianOf(theirs.runs, "prefill")),
             fixed(medianOf(theirs.runs, "decode"), 2), fixed(ratio("prefill"), 3),
             fixed(ratio("decode"), 3), fixed(rate, 2), fixed(bandwidth, 2),
-            fixed(100 * rate / bandwidth),
+            fixed(percent),
         ].join(",") + "\n");
 }
