@@ -87,9 +87,14 @@ TESTS     := $(patsubst tests/%.c,$(OUT)/tests/%,$(TEST_SRC))
 FUZZERS   := $(patsubst tests/fuzz/%.c,$(OUT)/fuzz/%,$(FUZZ_SRC))
 EXAMPLES  := $(patsubst docs/%.c,$(OUT)/docs/%,$(EXAMPLE_SRC))
 
+# The simulator of ARM cores, run in place, and what it measures: kernels/ alone, static.
+NEONSIM       := ../shared/neonsim
+NEONSIM_BIN   := $(OUT)/neonsim/harness
+NEONSIM_PLUGIN := $(abspath $(OUT)/neonsim/libroi.so)
+
 # --- what to build -----------------------------------------------------------------------------
 
-.PHONY: all help run test check-deps deps tests fuzzers install uninstall clean
+.PHONY: all help run test check-deps deps tests fuzzers neonsim install uninstall clean
 .DEFAULT_GOAL := all
 
 ## all        build voltron-run, voltron-bench and libvoltron.a (default)
@@ -121,6 +126,18 @@ tests: check-deps $(TESTS) $(EXAMPLES) $(CLI) $(BENCH)
 
 ## fuzzers    build the fuzz targets (MODE=fuzz CC=clang); tests/fuzz/README.md says how to run them
 fuzzers: check-deps $(FUZZERS)
+
+## neonsim    simulate ARM cores on the NEON kernels → bench/results/neon-kernels.* (ONLY=part of a name)
+neonsim:
+ifneq ($(ARCH),aarch64)
+	@+$(MAKE) --no-print-directory ARCH=aarch64 neonsim
+else
+	@bench/neonsim/check-tools $(NEONSIM)
+	@+$(MAKE) --no-print-directory $(NEONSIM_BIN) $(NEONSIM_PLUGIN)
+	@mkdir -p bench/results
+	$(Q)python3 bench/neonsim/measure.py $(NEONSIM) $(NEONSIM_BIN) $(NEONSIM_PLUGIN) \
+	    bench/results/neon-kernels $(if $(ONLY),'$(ONLY)')
+endif
 
 ## install    copy program, library and header to $(DESTDIR)$(PREFIX) (/usr/local)
 install: all
@@ -215,6 +232,16 @@ $(OUT)/tests/test_checkkern: $(call obj,$(CHECKKERN_SRC))
 $(OUT)/tests/test_%: $(OUT)/tests/test_%.o $(call obj,$(TEST_HELP)) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(link) $(TEST_LIBS) $(LIBS)
+
+$(NEONSIM_BIN): $(call obj,bench/neonsim/harness.c $(KERNEL_SRC))
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -static -no-pie -o $@ $^ -lm
+
+# A plugin of qemu, hence for this machine.
+$(NEONSIM_PLUGIN): $(NEONSIM)/roi.c
+	@mkdir -p $(@D)
+	$(Q)gcc -O2 -fPIC -shared -fvisibility=hidden -o $@ $<
 
 $(OUT)/docs/%: $(OUT)/docs/%.o $(LIB)
 	$(call say,LINK,$@)

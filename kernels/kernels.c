@@ -42,7 +42,9 @@ static void overlay(vti_kernels *kernels)
         vti_kernels_init_q8_dotprod(kernels);
         vti_kernels_init_k_dotprod(kernels);
     }
-    if (kernels->features & VTI_CPU_NEON_I8MM) {
+    if (kernels->features & VTI_CPU_NEON_FP16) vti_kernels_init_float_fp16(kernels);
+    const uint32_t i8mm = VTI_CPU_NEON_DOTPROD | VTI_CPU_NEON_I8MM;
+    if ((kernels->features & i8mm) == i8mm) {
         vti_kernels_init_q8_i8mm(kernels);
         vti_kernels_init_k_i8mm(kernels);
     }

@@ -32,6 +32,7 @@ typedef enum vti_act_type {
     VTI_ACT_F32, /* floats as they are */
     VTI_ACT_Q8,  /* INT8 with one scale per 32 columns */
     VTI_ACT_Q8K, /* INT8 with one scale per 256 columns, sums of 32 and of 16 */
+    VTI_ACT_F16, /* F16 with one scale per 256 columns */
     VTI_ACT_TYPE_COUNT
 } vti_act_type;
 
@@ -69,6 +70,7 @@ typedef void vti_dequantize_fn(float *dst, const void *source, size_t count);
 /* Row `row` of a packed matrix of `cols` columns → floats, the same as dequantize gives. */
 typedef void vti_unpack_fn(float *dst, const void *packed, size_t cols, size_t row);
 
+/* Both NULL if no matrix kernel of the table wants the form. */
 typedef struct vti_act_kernel {
     vti_act_bytes_fn *bytes;
     vti_act_pack_fn *pack;
@@ -82,6 +84,9 @@ typedef struct vti_matmul_kernel {
     uint32_t block;
     /* What cols must be a multiple of: the K types allow a narrower last block. */
     uint32_t column_step;
+    /* Products that may be added in F16, one after the other, before they become floats. 0: all
+     * sums are floats. */
+    uint32_t half_chain;
     bool batch_invariant;  /* a token's result does not depend on the tokens beside it */
     vti_source_bytes_fn *source_bytes;
     vti_packed_bytes_fn *packed_bytes;
@@ -207,6 +212,10 @@ uint32_t vti_cpu_features(void);
 
 /* Name of one feature bit ("avx2"), or NULL. */
 const char *vti_cpu_feature_name(uint32_t feature);
+
+/* The mask of all kernels that add floats in floats, as docs/numerics.md promises. Arithmetic on
+ * halves makes products with F16 weights twice as fast, and less exact. */
+#define VTI_CPU_EXACT (~(uint32_t)VTI_CPU_NEON_FP16)
 
 /* Fills the table from vti_cpu_features() & mask. Mask 0: scalar only; ~0: everything. */
 void vti_kernels_init(vti_kernels *kernels, uint32_t mask);

@@ -84,7 +84,7 @@ static vt_status open_gguf(vt_gguf *gguf, const vt_model_params *params, vt_mode
         model->log = params->log;
         model->vocabulary_only = params->vocabulary_only;
     }
-    vti_kernels_init(&model->kernels, ~0u);
+    vti_kernels_init(&model->kernels, VTI_CPU_EXACT);
     vt_status status = read_model(model, err);
     if (status == VT_OK && !model->vocabulary_only)
         status = vti_pool_open(params ? params->threads : 0, &model->pool, err);

@@ -48,7 +48,8 @@ static size_t lay_out(vti_stage *s, const vti_stage_params *params, void *memory
     s->partial = place_rows(&l, parts, q_width);
     s->part_sums = place_rows(&l, parts, 2 * (size_t)p->heads);
     for (unsigned i = 0; i < VTI_ACT_TYPE_COUNT; i++)
-        s->act[i] = place(&l, params->kernels->act[i].bytes(tokens, widest_input(p)));
+        if (params->kernels->act[i].bytes)
+            s->act[i] = place(&l, params->kernels->act[i].bytes(tokens, widest_input(p)));
     return l.bytes;
 }
 

@@ -69,7 +69,7 @@ vt_status vt_worker_open(const vt_worker_params *params, vt_worker **out, vt_err
     }
     w->log = params->log;
     atomic_init(&w->stopping, false);
-    vti_kernels_init(&w->kernels, ~0u);
+    vti_kernels_init(&w->kernels, VTI_CPU_EXACT);
     w->host = (vti_engagement_host){
         .admission = &w->admission,
         .kernels = &w->kernels,

@@ -79,6 +79,8 @@ static job *make_jobs(size_t *count)
         size_t entries = ck_entries(&levels[level], now);
         if (level > 0) ck_entries(&levels[level - 1], before);
         for (size_t i = 0; i < entries; i++) {
+            /* An activation form that no product of this level wants has no function. */
+            if (!now[i].function) continue;
             if (level > 0 && now[i].function == before[i].function) continue;
             job *j = &jobs[(*count)++];
             j->entry = now[i];

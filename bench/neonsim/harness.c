@@ -82,7 +82,7 @@ static void matmul(int type, size_t rows, size_t cols, size_t tokens)
 static void act(const char *form, size_t cols, size_t tokens)
 {
     static const char *names[VTI_ACT_TYPE_COUNT] = {
-        [VTI_ACT_F32] = "f32", [VTI_ACT_Q8] = "q8", [VTI_ACT_Q8K] = "q8k"};
+        [VTI_ACT_F32] = "f32", [VTI_ACT_Q8] = "q8", [VTI_ACT_Q8K] = "q8k", [VTI_ACT_F16] = "f16"};
     const vti_act_kernel *kernel = &kernels.act[find(form, names, VTI_ACT_TYPE_COUNT)];
     void *x = allocate(kernel->bytes(tokens, cols));
     float *in = random_floats(tokens * cols);

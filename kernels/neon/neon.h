@@ -20,9 +20,8 @@ void vti_kernels_init_k_dotprod(vti_kernels *kernels);
 void vti_kernels_init_q8_i8mm(vti_kernels *kernels);
 void vti_kernels_init_k_i8mm(vti_kernels *kernels);
 
-/* Arithmetic on halves; FMLAL. */
+/* Sums in halves. */
 void vti_kernels_init_float_fp16(vti_kernels *kernels);
-void vti_kernels_init_float_fhm(vti_kernels *kernels);
 
 /* One panel × the m = 1…3 tokens of a last group: y[t * y_stride + r], all 16 rows. */
 typedef void vti_few_fn(float *y, size_t y_stride, const unsigned char *panel,
@@ -56,5 +55,9 @@ void vti_dots32_i8mm(int32_t *dots, const int8_t *w, const unsigned char *q, con
                      size_t count);
 void vti_dots16_i8mm(int32_t *dots, const int8_t *w, const unsigned char *q, const int32_t *scales,
                      size_t count);
+void vti_tile_f16_fp16(float *sums, const unsigned char *w, const unsigned char *x0,
+                       const unsigned char *x1, size_t columns, const float *scales0,
+                       const float *scales1);
+void vti_gemv_f16_fp16(float *sums, const unsigned char *w, const unsigned char *x, size_t blocks);
 
 #endif

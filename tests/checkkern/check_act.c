@@ -104,6 +104,32 @@ static void check_floats(const unsigned char *act, const float *x, size_t stride
                      (double)x[t * stride + c], 0);
 }
 
+/* The scale is the power of two above the largest of 256 columns, within 2^-99 … 2^126. */
+static float half_scale(const float *x, size_t n)
+{
+    float largest = 0;
+    for (size_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
+    int exponent;
+    frexpf(largest, &exponent);
+    if (largest == 0 || exponent < -99) exponent = -99;
+    return ldexpf(1, exponent > 126 ? 126 : exponent);
+}
+
+static void check_halves(const unsigned char *act, const float *x, size_t stride, size_t tokens,
+                         size_t cols)
+{
+    for (size_t t = 0; t < tokens; t++) {
+        for (size_t c = 0; c < cols; c++) {
+            const float *block = x + t * stride + c / 256 * 256;
+            size_t left = cols - c / 256 * 256;
+            double scale = (double)half_scale(block, left < 256 ? left : 256);
+            double half = ck_half_value(ck_half_nearest((float)((double)x[t * stride + c] / scale)));
+            ck_close("activation", t, c, ck_act_value(VTI_ACT_F16, act, tokens, cols, t, c),
+                     half * scale, 0);
+        }
+    }
+}
+
 static float random_input(size_t mode)
 {
     static const float special[] = {0, -0.0f, 1e-38f, 1e-45f, 3e-31f, 1, -1, 0.5f, 127, 3e38f};
@@ -123,8 +149,9 @@ static void fill(float *x, size_t n, size_t mode)
 
 static void check_conversion(const vti_kernels *kernels, vti_act_type type, size_t mode)
 {
-    size_t block = type == VTI_ACT_F32 ? 1 : type == VTI_ACT_Q8 ? 32 : 256;
-    size_t step = type == VTI_ACT_F32 ? 1 : 32, head = type == VTI_ACT_Q8 ? 8 : 84;
+    bool integers = type == VTI_ACT_Q8 || type == VTI_ACT_Q8K;
+    size_t block = type == VTI_ACT_Q8 ? 32 : 256, step = integers ? 32 : 1;
+    size_t head = type == VTI_ACT_Q8 ? 8 : 84;
     size_t cols = (1 + ck_random_below(600 / step)) * step, tokens = 1 + ck_random_below(10);
     size_t stride = cols + ck_random_below(4);
     float *x = ck_buffer(((tokens - 1) * stride + cols) * sizeof(float));
@@ -132,8 +159,8 @@ static void check_conversion(const vti_kernels *kernels, vti_act_type type, size
     ck_seal(x);
     unsigned char *act = ck_buffer(kernels->act[type].bytes(tokens, cols)), *at = act;
     kernels->act[type].pack(act, x, stride, tokens, cols);
-    if (type == VTI_ACT_F32) {
-        check_floats(act, x, stride, tokens, cols);
+    if (!integers) {
+        (type == VTI_ACT_F16 ? check_halves : check_floats)(act, x, stride, tokens, cols);
         check_pieces(&kernels->act[type], act, x, stride, tokens, cols);
         return;
     }
@@ -150,7 +177,7 @@ static void check_conversion(const vti_kernels *kernels, vti_act_type type, size
     check_pieces(&kernels->act[type], act, x, stride, tokens, cols);
 }
 
-/* A value that is not finite must not vanish in the integers. */
+/* A value that is not finite must not vanish in the integers, or halves. */
 static void check_not_finite(const vti_kernels *kernels, vti_act_type type, float value)
 {
     if (type == VTI_ACT_F32) return;

@@ -179,6 +179,27 @@ static double roundings(const operands *o)
     return o->kernel->block == 1 ? 4.0 + (double)terms : 6.0 + 3.0 * (double)terms;
 }
 
+static double largest_of_columns(const double *x, size_t begin, size_t end)
+{
+    double largest = 0;
+    for (size_t c = begin; c < end; c++) largest = fmax(largest, fabs(x[c]));
+    return largest;
+}
+
+/* What sums in halves add to the bound: a product may be rounded with every sum it is part of, to 11
+ * bits or to steps of 2^-24 of the activations' scale, which is at most twice the largest of them. */
+static double half_error(const operands *o, size_t t, double magnitude)
+{
+    size_t chain = o->kernel->half_chain;
+    if (chain == 0) return 0;
+    double steps = 0;
+    for (size_t c = 0; c < o->cols; c += 256) {
+        size_t end = c + 256 < o->cols ? c + 256 : o->cols;
+        steps += 2 * largest_of_columns(o->inputs + t * o->cols, c, end) * (double)(end - c);
+    }
+    return ((double)chain + 4) * ldexp(magnitude, -11) + ldexp(steps, -24);
+}
+
 static void check_values(const operands *o, output out, const float *start)
 {
     for (size_t t = 0; t < o->tokens; t++) {
@@ -191,7 +212,7 @@ static void check_values(const operands *o, output out, const float *start)
                 magnitude += o->magnitudes[r * o->cols + c] * fabs(x);
             }
             ck_close("y", t, r, (double)out.y[t * out.stride + r], sum,
-                     roundings(o) * CK_UNIT * magnitude);
+                     roundings(o) * CK_UNIT * magnitude + half_error(o, t, magnitude));
         }
         size_t gap = t + 1 < o->tokens ? out.stride : o->rows;
         for (size_t r = o->rows; r < gap; r++)
@@ -200,10 +221,11 @@ static void check_values(const operands *o, output out, const float *start)
     }
 }
 
-/* Columns that share a scale of the converted activations; 0: they are not converted. */
+/* Columns that share a scale of INT8 activations; 0: they are not integers. */
 static size_t act_block(const operands *o)
 {
-    return o->kernel->act == VTI_ACT_F32 ? 0 : o->kernel->act == VTI_ACT_Q8 ? 32 : 256;
+    vti_act_type type = o->kernel->act;
+    return type == VTI_ACT_Q8 ? 32 : type == VTI_ACT_Q8K ? 256 : 0;
 }
 
 static double largest_of_block(const operands *o, size_t t, size_t c)

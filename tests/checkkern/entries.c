@@ -9,7 +9,7 @@ static const char *weight_names[] = {
     [VTI_Q4_K] = "q4_k", [VTI_Q5_K] = "q5_k", [VTI_Q6_K] = "q6_k",
 };
 static const char *act_names[] = {
-    [VTI_ACT_F32] = "f32", [VTI_ACT_Q8] = "q8", [VTI_ACT_Q8K] = "q8k"};
+    [VTI_ACT_F32] = "f32", [VTI_ACT_Q8] = "q8", [VTI_ACT_Q8K] = "q8k", [VTI_ACT_F16] = "f16"};
 static const char *kv_names[] = {[VTI_KV_F32] = "f32", [VTI_KV_F16] = "f16", [VTI_KV_Q8] = "q8"};
 
 _Static_assert(sizeof weight_names / sizeof *weight_names == VTI_WEIGHT_TYPE_COUNT, "a new type");

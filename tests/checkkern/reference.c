@@ -193,10 +193,14 @@ double ck_act_value(vti_act_type type, const unsigned char *act, size_t tokens, 
     size_t first = t / 4 * 4, m = tokens - first < 4 ? tokens - first : 4;
     t -= first;
     if (type == VTI_ACT_F32) return (double)f32(act + (first * cols + c * m + t) * 4);
-    size_t block = type == VTI_ACT_Q8 ? 32 : 256, head = type == VTI_ACT_Q8 ? 8 : 84;
-    act += first * ((cols + block - 1) / block * head + cols);
-    act += m * (c / block * (head + block));
+    size_t block = type == VTI_ACT_Q8 ? 32 : 256;
+    size_t head = type == VTI_ACT_Q8 ? 8 : type == VTI_ACT_F16 ? 4 : 84;
+    size_t element = type == VTI_ACT_F16 ? 2 : 1;
+    act += first * ((cols + block - 1) / block * head + cols * element);
+    act += m * (c / block * (head + block * element));
     c %= block;
+    if (type == VTI_ACT_F16)
+        return (double)f32(act + 4 * t) * ck_half_value(u16(act + 4 * m + (c * m + t) * 2));
     return (double)f32(act + 4 * t) * (int8_t)act[head * m + (c / 8 * m + t) * 8 + c % 8];
 }
 
