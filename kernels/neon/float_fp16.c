@@ -28,8 +28,9 @@ static uint32_t largest_magnitude(const float *x, size_t n)
     return largest;
 }
 
-/* The power of two above `largest` (its bits), so that it becomes 0.5 … 1; and its inverse. Values outside of
- * 2^-100 … 2^126 are left where these limits put them. What is not finite is its own scale. */
+/* The power of two above `largest` (its bits), so that it becomes 0.5 … 1; and its inverse. Values
+ * outside of 2^-100 … 2^126 are left where these limits put them. What is not finite is its own
+ * scale. */
 static void find_scale(uint32_t largest, float *scale, float *inverse)
 {
     uint32_t exponent = largest >> 23;

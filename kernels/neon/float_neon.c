@@ -47,12 +47,36 @@ ALWAYS_INLINE void add_columns(float *y, size_t y_stride, const unsigned char *w
     store_sums(sums, y, y_stride, m);
 }
 
+/* The same for one token, four columns at a time. */
+ALWAYS_INLINE void add_columns_of_one(float *y, const unsigned char *w, size_t element,
+                                      load_fn *load, const float *x, size_t columns,
+                                      bool accumulate)
+{
+    const size_t column_bytes = VTI_PANEL_ROWS * element;
+    float32x4_t sums[1][VECTORS], column[VECTORS];
+    size_t c = 0;
+    load_sums(sums, y, 0, 1, accumulate);
+#define COLUMN(i)                                                                                  \
+    load(column, w + (i)*column_bytes);                                                            \
+    EACH_VECTOR(v) sums[0][v] = vfmaq_laneq_f32(sums[0][v], column[v], four, i)
+    for (; c + 4 <= columns; c += 4, w += 4 * column_bytes) {
+        float32x4_t four = vld1q_f32(x + c);
+        COLUMN(0);
+        COLUMN(1);
+        COLUMN(2);
+        COLUMN(3);
+    }
+#undef COLUMN
+    store_sums(sums, y, 0, 1);
+    if (c < columns) add_columns(y, 0, w, element, load, x + c, columns - c, 1, true);
+}
+
 /* The last 1…3 tokens read the panel as it is. */
 ALWAYS_INLINE void few(float *y, size_t y_stride, const unsigned char *panel, size_t element,
                        load_fn *load, const float *x, size_t cols, size_t m, bool accumulate)
 {
     if (m == 1)
-        add_columns(y, y_stride, panel, element, load, x, cols, 1, accumulate);
+        add_columns_of_one(y, panel, element, load, x, cols, accumulate);
     else if (m == 2)
         add_columns(y, y_stride, panel, element, load, x, cols, 2, accumulate);
     else
