@@ -62,18 +62,24 @@ ALWAYS_INLINE void unpack_q45_k(void *unpacked, const unsigned char *panel, size
     }
 }
 
-static void unpack_q4_k(void *unpacked, const unsigned char *panel, size_t c, size_t n)
+static void unpack_q4_k(void *unpacked, const unsigned char *panel, size_t c, size_t n,
+                        size_t groups)
 {
+    (void)groups;
     unpack_q45_k(unpacked, panel + vti_panel_bytes_q4_k(c), n, 0);
 }
 
-static void unpack_q5_k(void *unpacked, const unsigned char *panel, size_t c, size_t n)
+static void unpack_q5_k(void *unpacked, const unsigned char *panel, size_t c, size_t n,
+                        size_t groups)
 {
+    (void)groups;
     unpack_q45_k(unpacked, panel + vti_panel_bytes_q5_k(c), n, 1);
 }
 
-static void unpack_q6_k(void *unpacked, const unsigned char *panel, size_t first, size_t n)
+static void unpack_q6_k(void *unpacked, const unsigned char *panel, size_t first, size_t n,
+                        size_t groups)
 {
+    (void)groups;
     unpacked_block *to = unpacked;
     panel += vti_panel_bytes_q6_k(first);
     for (size_t c = 0; c < n; c += VTI_K_BLOCK, to++) {

@@ -14,8 +14,9 @@
 
 enum { CHUNK = 512 }; /* columns; whole K blocks */
 
-/* Columns [c, c + n) of a panel → the form the tiles read. */
-typedef void unpack_fn(void *unpacked, const unsigned char *panel, size_t c, size_t n);
+/* Columns [c, c + n) of a panel → the form the tiles read, for so many groups of tokens. */
+typedef void unpack_fn(void *unpacked, const unsigned char *panel, size_t c, size_t n,
+                       size_t groups);
 /* An unpacked chunk of n columns × a group of four: 16 rows to y[t * y_stride + r], added to what
  * is there unless `fresh`. */
 typedef void tile_fn(float *y, size_t y_stride, const void *unpacked, const unsigned char *x,
@@ -61,7 +62,7 @@ ALWAYS_INLINE void multiply_groups(const product *p, void *unpacked, float *y, s
     for (size_t c = 0; c < cols; c += CHUNK) {
         size_t n = cols - c < CHUNK ? cols - c : CHUNK;
         const unsigned char *group = x + VTI_TOKEN_GROUP * p->token_bytes(c);
-        p->unpack(unpacked, panel, c, n);
+        p->unpack(unpacked, panel, c, n, groups);
         for (size_t g = 0; g < groups; g++, group += group_bytes) {
             float *out = y + g * VTI_TOKEN_GROUP * y_stride;
             bool fresh = c == 0 && !accumulate;

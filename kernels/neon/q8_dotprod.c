@@ -143,6 +143,9 @@ FEW(q4_0)
 
 /* --- groups of four --------------------------------------------------------------------------- */
 
+/* From so many groups of tokens on it is worth keeping the lower halves of Q4_0. */
+enum { MANY_GROUPS = 8 };
+
 /* What the tiles read beside the panel itself. */
 typedef struct unpacked_q8 {
     _Alignas(64) float scales[BLOCKS][VTI_PANEL_ROWS];
@@ -151,10 +154,13 @@ typedef struct unpacked_q8 {
         unsigned char w[BLOCKS][VTI_TILE_BYTES]; /* Q5_0 */
     };
     const unsigned char *panel;
+    bool has_lower;
 } unpacked_q8;
 
-static void unpack_q8_0(void *unpacked, const unsigned char *panel, size_t c, size_t n)
+static void unpack_q8_0(void *unpacked, const unsigned char *panel, size_t c, size_t n,
+                        size_t groups)
 {
+    (void)groups;
     unpacked_q8 *to = unpacked;
     to->panel = panel += c / VTI_Q8_BLOCK * VTI_Q8_0_BYTES;
     for (size_t b = 0; b < n / VTI_Q8_BLOCK; b++, panel += VTI_Q8_0_BYTES) {
@@ -164,25 +170,31 @@ static void unpack_q8_0(void *unpacked, const unsigned char *panel, size_t c, si
     }
 }
 
-static void unpack_q4_0(void *unpacked, const unsigned char *panel, size_t c, size_t n)
+static inline void unpack_lower(unsigned char lower[2][8][16], const unsigned char *tile)
+{
+    for (size_t g = 0; g < 8; g++)
+        for (size_t v = 0; v < 2; v++)
+            vst1q_u8(lower[v][g], vandq_u8(vld1q_u8(tile + g * 32 + v * 16), vdupq_n_u8(15)));
+}
+
+static void unpack_q4_0(void *unpacked, const unsigned char *panel, size_t c, size_t n,
+                        size_t groups)
 {
     unpacked_q8 *to = unpacked;
     to->panel = panel += c / VTI_Q8_BLOCK * VTI_Q4_0_BYTES;
+    to->has_lower = groups >= MANY_GROUPS;
     for (size_t b = 0; b < n / VTI_Q8_BLOCK; b++, panel += VTI_Q4_0_BYTES) {
         float32x4_t d[VECTORS];
         load_scales(d, panel);
-        for (size_t v = 0; v < VECTORS; v++)
-            vst1q_f32(to->scales[b] + 4 * v, v < 2 ? d[v] : vmulq_n_f32(d[v], 0.0625f));
-        for (size_t g = 0; g < 8; g++)
-            for (size_t v = 0; v < 2; v++)
-                vst1q_u8(to->lower[b][v][g],
-                         vandq_u8(vld1q_u8(panel + VTI_SCALES_BYTES + g * 32 + v * 16),
-                                  vdupq_n_u8(15)));
+        EACH_VECTOR(v) vst1q_f32(to->scales[b] + 4 * v, v < 2 ? d[v] : vmulq_n_f32(d[v], 0.0625f));
+        if (to->has_lower) unpack_lower(to->lower[b], panel + VTI_SCALES_BYTES);
     }
 }
 
-static void unpack_q5_0(void *unpacked, const unsigned char *panel, size_t c, size_t n)
+static void unpack_q5_0(void *unpacked, const unsigned char *panel, size_t c, size_t n,
+                        size_t groups)
 {
+    (void)groups;
     unpacked_q8 *to = unpacked;
     panel += c / VTI_Q8_BLOCK * VTI_Q5_0_BYTES;
     for (size_t b = 0; b < n / VTI_Q8_BLOCK; b++, panel += VTI_Q5_0_BYTES) {
@@ -224,9 +236,10 @@ static void tile_q4_0(float *y, size_t y_stride, const void *unpacked, const uns
     const unsigned char *w = from->panel + VTI_SCALES_BYTES;
     size_t stride_bytes = y_stride * sizeof *y, blocks = n / VTI_Q8_BLOCK;
     if (fresh) zero_rows(y, y_stride);
-    vti_tile_q4_0_dotprod(y, stride_bytes, from->scales[0], w, x, blocks, from->lower[0][0][0]);
-    vti_tile_q4_0_dotprod(y + 4, stride_bytes, from->scales[0] + 4, w + 16, x, blocks,
-                          from->lower[0][1][0]);
+    const unsigned char *lower = from->has_lower ? from->lower[0][0][0] : NULL;
+    vti_tile_q4_0_dotprod(y, stride_bytes, from->scales[0], w, x, blocks, lower);
+    if (lower) lower = from->lower[0][1][0];
+    vti_tile_q4_0_dotprod(y + 4, stride_bytes, from->scales[0] + 4, w + 16, x, blocks, lower);
 }
 
 /* --- table ------------------------------------------------------------------------------------ */

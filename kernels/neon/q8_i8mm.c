@@ -29,8 +29,10 @@ static inline void store_zipped(int8_t (*w)[8], uint8x16_t first, uint8x16_t sec
     vst1q_s8(w[2], vreinterpretq_s8_u32(vzip2q_u32(a, b)));
 }
 
-static void unpack_q8_0(void *unpacked, const unsigned char *panel, size_t c, size_t n)
+static void unpack_q8_0(void *unpacked, const unsigned char *panel, size_t c, size_t n,
+                        size_t groups)
 {
+    (void)groups;
     unpacked_q8 *to = unpacked;
     panel += c / VTI_Q8_BLOCK * VTI_Q8_0_BYTES;
     for (size_t b = 0; b < n / VTI_Q8_BLOCK; b++, panel += VTI_Q8_0_BYTES) {
@@ -53,8 +55,10 @@ static inline void store_halves(int8_t (*w)[8], uint32x4_t zipped)
     vst1q_s8(w[8], vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(0xf0))));
 }
 
-static void unpack_q4_0(void *unpacked, const unsigned char *panel, size_t c, size_t n)
+static void unpack_q4_0(void *unpacked, const unsigned char *panel, size_t c, size_t n,
+                        size_t groups)
 {
+    (void)groups;
     unpacked_q8 *to = unpacked;
     panel += c / VTI_Q8_BLOCK * VTI_Q4_0_BYTES;
     for (size_t b = 0; b < n / VTI_Q8_BLOCK; b++, panel += VTI_Q4_0_BYTES) {
@@ -71,8 +75,10 @@ static void unpack_q4_0(void *unpacked, const unsigned char *panel, size_t c, si
     }
 }
 
-static void unpack_q5_0(void *unpacked, const unsigned char *panel, size_t c, size_t n)
+static void unpack_q5_0(void *unpacked, const unsigned char *panel, size_t c, size_t n,
+                        size_t groups)
 {
+    (void)groups;
     unpacked_q8 *to = unpacked;
     panel += c / VTI_Q8_BLOCK * VTI_Q5_0_BYTES;
     for (size_t b = 0; b < n / VTI_Q8_BLOCK; b++, panel += VTI_Q5_0_BYTES) {
