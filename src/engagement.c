@@ -220,7 +220,8 @@ static vt_status finish_arrival(vti_engagement *e, vt_error *err)
 {
     vti_arrival *a = &e->arrival;
     vti_tensor *slot = slot_of(e, a->role, a->layer);
-    VTI_TRY(vti_tensor_load(e->host->kernels, a->role, &a->source, slot, err));
+    vti_loader loader = {e->host->kernels, e->weights->arena, NULL};
+    VTI_TRY(vti_tensor_load(&loader, a->role, &a->source, slot, err));
     e->weights->bytes += vti_tensor_bytes(e->host->kernels, a->role, &a->source);
     e->tensors_loaded++;
     drop_arrival(e);

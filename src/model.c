@@ -122,8 +122,7 @@ void vt_model_close(vt_model *model)
     if (!model) return;
     vti_pool_close(model->pool);
     vti_weights_free(model->all_layers);
-    vti_tensor_free(&model->output_norm);
-    vti_tensor_free(&model->output);
+    vti_arena_close(model->head_arena);
     vti_tokenizer_close(model->tokenizer);
     vt_gguf_close(model->gguf);
     free(model->name);
@@ -157,34 +156,37 @@ vt_status vti_model_layers(vt_model *model, const vti_weights **out, vt_error *e
     pthread_mutex_lock(&model->lock);
     vt_status status = VT_OK;
     if (!model->all_layers)
-        status = vti_weights_load(model->gguf, &model->hparams, &model->kernels, 0,
-                                  model->hparams.layers, &model->all_layers, err);
+        status = vti_weights_load(model->gguf, &model->hparams, &model->kernels, model->pool,
+                                  0, model->hparams.layers, &model->all_layers, err);
     *out = model->all_layers;
     pthread_mutex_unlock(&model->lock);
     return status;
 }
 
-static vt_status load_head(vt_model *model, vt_error *err)
+static vt_status load_head(vt_model *model, vti_arena *arena, vt_error *err)
 {
     const vti_hparams *p = &model->hparams;
     vti_source norm, output;
     VTI_TRY(vti_source_find(model->gguf, p, VTI_OUTPUT_NORM, 0, &norm, err));
     VTI_TRY(vti_source_find(model->gguf, p, VTI_OUTPUT, 0, &output, err));
     if (!output.data) output = model->embedding; /* tied embeddings */
-    VTI_TRY(vti_tensor_load(&model->kernels, VTI_OUTPUT_NORM, &norm, &model->output_norm, err));
-    return vti_tensor_load(&model->kernels, VTI_OUTPUT, &output, &model->output, err);
+    vti_loader loader = {&model->kernels, arena, model->pool};
+    VTI_TRY(vti_tensor_load(&loader, VTI_OUTPUT_NORM, &norm, &model->output_norm, err));
+    return vti_tensor_load(&loader, VTI_OUTPUT, &output, &model->output, err);
 }
 
 vt_status vti_model_load_head(vt_model *model, vt_error *err)
 {
     pthread_mutex_lock(&model->lock);
     vt_status status = VT_OK;
-    if (!model->head_loaded) {
-        status = load_head(model, err);
+    if (!model->head_arena) {
+        vti_arena *arena = vti_arena_open();
+        status = arena ? load_head(model, arena, err)
+                       : vti_fail(err, VT_ERR_MEMORY, "no memory for the output matrix");
         if (status == VT_OK)
-            model->head_loaded = true;
+            model->head_arena = arena;
         else
-            vti_tensor_free(&model->output_norm);
+            vti_arena_close(arena);
     }
     pthread_mutex_unlock(&model->lock);
     return status;

@@ -23,9 +23,9 @@ struct vt_model {
     /* Loaded when first needed, under the lock; then immutable until the model closes. */
     pthread_mutex_t lock;
     vti_weights *all_layers;    /* for sessions that run in this process alone */
+    vti_arena *head_arena;      /* of the two; NULL: not loaded */
     vti_tensor output_norm;     /* [d] */
     vti_tensor output;          /* vocab × d */
-    bool head_loaded;
 };
 
 /* All layers; loads them on the first call. Belongs to the model. */

@@ -167,80 +167,87 @@ uint64_t vti_tensor_bytes(const vti_kernels *kernels, vti_role role, const vti_s
     return kernels->matmul[source->type].packed_bytes(source->rows, source->cols);
 }
 
-/* 64-byte aligned, size rounded up to it: the widest vector load of any kernel. */
-static void *allocate(uint64_t bytes)
+typedef struct pack_job {
+    const vti_matmul_kernel *kernel;
+    const vti_source *source;
+    void *data;
+} pack_job;
+
+static void pack_panels(void *context, size_t begin, size_t end)
 {
-    if (bytes > SIZE_MAX - 64) return NULL;
-    return aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
+    const pack_job *j = context;
+    const vti_source *from = j->source;
+    size_t step = j->kernel->row_step, last = end * step;
+    j->kernel->pack(j->data, from->data, (size_t)vti_source_bytes(from->type, 1, from->cols),
+                    from->rows, from->cols, begin * step, last < from->rows ? last : from->rows);
 }
 
-vt_status vti_tensor_load(const vti_kernels *kernels, vti_role role, const vti_source *source,
+vt_status vti_tensor_load(const vti_loader *loader, vti_role role, const vti_source *source,
                           vti_tensor *out, vt_error *err)
 {
-    const vti_matmul_kernel *kernel = &kernels->matmul[source->type];
-    uint64_t bytes = vti_tensor_bytes(kernels, role, source);
-    void *data = allocate(bytes);
+    const vti_matmul_kernel *kernel = &loader->kernels->matmul[source->type];
+    uint64_t bytes = vti_tensor_bytes(loader->kernels, role, source);
+    void *data = bytes <= SIZE_MAX ? vti_arena_allocate(loader->arena, (size_t)bytes) : NULL;
     memset(out, 0, sizeof *out);
     if (!data)
         return vti_fail(err, VT_ERR_MEMORY, "no memory for a tensor of %" PRIu64 " bytes", bytes);
-    if (is_vector(role))
+    if (is_vector(role)) {
         kernel->dequantize(data, source->data, source->cols);
-    else
-        kernel->pack(data, source->data, (size_t)vti_source_bytes(source->type, 1, source->cols),
-                     source->rows, source->cols, 0, source->rows);
+    } else {
+        pack_job job = {kernel, source, data};
+        size_t panels = (source->rows + kernel->row_step - 1) / kernel->row_step;
+        vti_pool_run(loader->pool, panels, 1, pack_panels, &job);
+    }
     *out = (vti_tensor){is_vector(role) ? VTI_F32 : source->type, source->rows, source->cols, data};
     return VT_OK;
-}
-
-void vti_tensor_free(vti_tensor *tensor)
-{
-    free(tensor->data);
-    memset(tensor, 0, sizeof *tensor);
 }
 
 vt_status vti_weights_new(uint32_t first, uint32_t count, vti_weights **out, vt_error *err)
 {
     *out = NULL;
     vti_weights *weights = calloc(1, sizeof *weights);
-    vti_layer *layers = calloc(count ? count : 1, sizeof *layers);
-    if (!weights || !layers) {
-        free(weights);
-        free(layers);
+    if (weights) {
+        weights->first = first;
+        weights->count = count;
+        weights->layers = calloc(count ? count : 1, sizeof *weights->layers);
+        weights->arena = vti_arena_open();
+    }
+    if (!weights || !weights->layers || !weights->arena) {
+        vti_weights_free(weights);
         return vti_fail(err, VT_ERR_MEMORY, "no memory for %" PRIu32 " layers", count);
     }
-    weights->first = first;
-    weights->count = count;
-    weights->layers = layers;
     *out = weights;
     return VT_OK;
 }
 
-static vt_status load_one(const vt_gguf *gguf, const vti_hparams *hparams,
-                          const vti_kernels *kernels, vti_role role, uint32_t layer,
-                          vti_tensor *tensor, uint64_t *bytes, vt_error *err)
+static vt_status load_one(const vt_gguf *gguf, const vti_hparams *hparams, const vti_loader *loader,
+                          vti_role role, uint32_t layer, vti_tensor *tensor, uint64_t *bytes,
+                          vt_error *err)
 {
     vti_source source;
     VTI_TRY(vti_source_find(gguf, hparams, role, layer, &source, err));
     if (!source.data) return VT_OK;
-    VTI_TRY(vti_tensor_load(kernels, role, &source, tensor, err));
-    *bytes += vti_tensor_bytes(kernels, role, &source);
+    VTI_TRY(vti_tensor_load(loader, role, &source, tensor, err));
+    *bytes += vti_tensor_bytes(loader->kernels, role, &source);
     return VT_OK;
 }
 
 vt_status vti_weights_load(const vt_gguf *gguf, const vti_hparams *hparams,
-                           const vti_kernels *kernels, uint32_t first, uint32_t count,
-                           vti_weights **out, vt_error *err)
+                           const vti_kernels *kernels, vti_pool *pool, uint32_t first,
+                           uint32_t count, vti_weights **out, vt_error *err)
 {
     VTI_TRY(vti_weights_new(first, count, out, err));
-    vt_status status = load_one(gguf, hparams, kernels, VTI_ROPE_FREQS, 0, &(*out)->rope_freqs,
-                                &(*out)->bytes, err);
+    vti_weights *w = *out;
+    vti_loader loader = {kernels, w->arena, pool};
+    vt_status status =
+        load_one(gguf, hparams, &loader, VTI_ROPE_FREQS, 0, &w->rope_freqs, &w->bytes, err);
     for (uint32_t i = 0; i < count && status == VT_OK; i++) {
         for (unsigned role = 0; role < VTI_LAYER_ROLE_COUNT && status == VT_OK; role++)
-            status = load_one(gguf, hparams, kernels, (vti_role)role, first + i,
-                              &(*out)->layers[i].tensor[role], &(*out)->bytes, err);
+            status = load_one(gguf, hparams, &loader, (vti_role)role, first + i,
+                              &w->layers[i].tensor[role], &w->bytes, err);
     }
     if (status != VT_OK) {
-        vti_weights_free(*out);
+        vti_weights_free(w);
         *out = NULL;
     }
     return status;
@@ -249,10 +256,7 @@ vt_status vti_weights_load(const vt_gguf *gguf, const vti_hparams *hparams,
 void vti_weights_free(vti_weights *weights)
 {
     if (!weights) return;
-    for (uint32_t i = 0; i < weights->count; i++)
-        for (unsigned role = 0; role < VTI_LAYER_ROLE_COUNT; role++)
-            vti_tensor_free(&weights->layers[i].tensor[role]);
-    vti_tensor_free(&weights->rope_freqs);
+    vti_arena_close(weights->arena);
     free(weights->layers);
     free(weights);
 }

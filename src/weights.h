@@ -6,7 +6,9 @@
 #define VTI_WEIGHTS_H
 
 #include "../kernels/kernels.h"
+#include "arena.h"
 #include "hparams.h"
+#include "pool.h"
 
 typedef enum vti_role {
     /* per layer */
@@ -23,7 +25,7 @@ typedef enum vti_role {
 typedef struct vti_tensor {
     vti_weight_type type;
     uint32_t rows, cols;
-    void *data; /* packed as vti_kernels.matmul[type] wants it; malloc'd, 64-byte aligned */
+    void *data; /* packed as vti_kernels.matmul[type] wants it; 64-byte aligned, of an arena */
 } vti_tensor;
 
 /* The same tensor as the file has it. */
@@ -44,6 +46,7 @@ typedef struct vti_weights {
     vti_layer *layers;     /* count of them */
     vti_tensor rope_freqs; /* divisors of the rotation frequencies; rows 0: none */
     uint64_t bytes;        /* of all tensors, as packed */
+    vti_arena *arena;      /* where they lie */
 } vti_weights;
 
 const char *vti_weight_type_name(vti_weight_type type);
@@ -69,17 +72,23 @@ bool vti_role_required(const vti_hparams *hparams, vti_role role);
 /* Bytes the tensor will take once loaded. */
 uint64_t vti_tensor_bytes(const vti_kernels *kernels, vti_role role, const vti_source *source);
 
+/* Who loads tensors, and where to. */
+typedef struct vti_loader {
+    const vti_kernels *kernels;
+    vti_arena *arena; /* owns the tensors' data */
+    vti_pool *pool;   /* packs; NULL: the caller does */
+} vti_loader;
+
 /* Makes the kernel-ready tensor: packs a matrix, converts a vector to F32. */
-vt_status vti_tensor_load(const vti_kernels *kernels, vti_role role, const vti_source *source,
+vt_status vti_tensor_load(const vti_loader *loader, vti_role role, const vti_source *source,
                           vti_tensor *out, vt_error *err);
-void vti_tensor_free(vti_tensor *tensor);
 
-/* Layers [first, first + count) of the file. */
+/* Layers [first, first + count) of the file, packed by the threads of `pool`. */
 vt_status vti_weights_load(const vt_gguf *gguf, const vti_hparams *hparams,
-                           const vti_kernels *kernels, uint32_t first, uint32_t count,
-                           vti_weights **out, vt_error *err);
+                           const vti_kernels *kernels, vti_pool *pool, uint32_t first,
+                           uint32_t count, vti_weights **out, vt_error *err);
 
-/* Empty slots, to be filled with vti_tensor_load. */
+/* Empty slots, to be filled with vti_tensor_load, in the arena. */
 vt_status vti_weights_new(uint32_t first, uint32_t count, vti_weights **out, vt_error *err);
 void vti_weights_free(vti_weights *weights);
 
