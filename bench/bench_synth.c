@@ -1,12 +1,11 @@
 /* voltron-bench synth: a model file of a published shape, filled with random weights. */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench.h"
 #include "options.h"
+#include "progress.h"
 #include "synth.h"
 
 typedef struct synth_options {
@@ -15,34 +14,6 @@ typedef struct synth_options {
     uint64_t seed;
     bool list, tensors;
 } synth_options;
-
-static volatile int interrupted;
-
-static void interrupt(int signal_number)
-{
-    (void)signal_number;
-    interrupted = 1;
-}
-
-/* --- progress --------------------------------------------------------------------------------- */
-
-typedef struct show {
-    double start, shown;
-    bool anything;
-} show;
-
-static void show_progress(void *user, const char *what, uint64_t done, uint64_t total)
-{
-    show *s = user;
-    double now = bench_now(), past = now - s->start;
-    if (past < 1 || now - s->shown < 0.2 || !done || !isatty(STDERR_FILENO)) return;
-    unsigned left = (unsigned)(past * (double)(total - done) / (double)done);
-    fprintf(stderr, "\r\033[K%s  %3.0f %%  ETA %u:%02u", what, 100.0 * (double)done / (double)total,
-            left / 60, left % 60);
-    fflush(stderr);
-    s->shown = now;
-    s->anything = true;
-}
 
 /* --- what was written ------------------------------------------------------------------------- */
 
@@ -149,25 +120,14 @@ static int choose(const synth_options *o, synth_shape *shape, synth_plan *plan)
     return VT_OK;
 }
 
-/* An interrupted or failed run leaves no file behind. */
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = interrupt};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN);
-}
-
 static int write_file(const synth_options *o, const synth_plan *plan)
 {
     vt_error err;
-    show s = {.start = bench_now()};
-    vt_progress progress = {show_progress, &s};
-    catch_signals();
-    vt_status status = synth_write(plan, o->output, &progress, &interrupted, &err);
-    if (s.anything) fputs("\r\033[K", stderr);
+    bench_progress shown;
+    vt_progress progress = bench_progress_begin(&shown);
+    vt_status status = synth_write(plan, o->output, &progress, bench_catch_signals(), &err);
+    double seconds = bench_progress_end(&shown);
     if (status != VT_OK) return bench_error((int)status, "%s", err.message);
-    double seconds = bench_now() - s.start;
     printf("%s: %s, %s, %u layers, %.1f million parameters, %.1f MiB, %.1f s (%.0f MB/s)\n",
            o->output, plan->shape->name, plan->mix->name, plan->shape->layers,
            (double)plan->parameters * 1e-6, mebibytes(plan->data_bytes), seconds,

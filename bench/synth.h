@@ -3,7 +3,7 @@
  *   shape (synth_shapes.c)  → tensors with names, dimensions, types (synth_plan.c)
  *                           → metadata and tokenizer (synth_metadata.c, synth_vocabulary.c)
  *                           → the file (synth_write.c): random rows (synth_random.c), quantised
- *                             (synth_quantize.c), written as they come (synth_output.c)
+ *                             (src/quantize.c), written as they come (synth_output.c)
  */
 #ifndef VTI_BENCH_SYNTH_H
 #define VTI_BENCH_SYNTH_H
@@ -11,6 +11,7 @@
 #include <stddef.h>
 
 #include "../src/error.h"
+#include "../src/quantize.h"
 
 /* --- shapes ----------------------------------------------------------------------------------- */
 
@@ -43,18 +44,23 @@ const synth_shape *synth_shape_find(const char *name);
 
 /* --- weight types ----------------------------------------------------------------------------- */
 
-/* Writes `count` floats, whole blocks, in a format. */
-typedef void synth_pack_fn(void *out, const float *x, size_t count);
-
 typedef struct synth_type {
     const char *name;
-    uint32_t number; /* ggml's */
+    uint32_t number;    /* ggml's */
+    uint32_t file_type; /* general.file_type of a file that is all of it */
     uint32_t block, block_bytes;
-    synth_pack_fn *pack;
+    vti_quantize_fn *pack;
 } synth_type;
 
 extern const synth_type synth_f32, synth_f16, synth_bf16, synth_q8_0, synth_q4_0, synth_q5_0,
     synth_q5_1, synth_q4_k, synth_q5_k, synth_q6_k;
+
+/* All of them; ends with NULL. */
+extern const synth_type *const synth_types[];
+
+/* `type`, or what takes its place in rows of `cols` that its blocks do not fit. `published`: Q5_1
+ * for Q5_K, as in published files, rather than Q8_0. */
+const synth_type *synth_fitting_type(const synth_type *type, uint64_t cols, bool published);
 
 /* --type: which type each matrix gets. */
 typedef struct synth_mix {
@@ -119,14 +125,19 @@ void synth_put_u64(synth_bytes *to, uint64_t value);
 void synth_put_f32(synth_bytes *to, float value);
 void synth_put_text(synth_bytes *to, const char *text); /* length and bytes */
 
-/* Metadata entries. */
+/* Metadata entries. `type` is a vti_gguf_type; after synth_put_key the value is put. */
+void synth_put_key(synth_bytes *to, const char *key, uint32_t type);
 void synth_key_u32(synth_bytes *to, const char *key, uint32_t value);
 void synth_key_f32(synth_bytes *to, const char *key, float value);
 void synth_key_bool(synth_bytes *to, const char *key, bool value);
 void synth_key_text(synth_bytes *to, const char *key, const char *value);
-/* The array's elements are put next. `type` is a vti_gguf_type. */
+/* The array's elements are put next. */
 void synth_key_array(synth_bytes *to, const char *key, uint32_t type, uint64_t count);
 
+/* Magic number, version, counts and metadata; the tensor directory comes next, then the padding up
+ * to the data section. */
+void synth_put_file_head(synth_bytes *to, uint64_t tensors, const synth_bytes *metadata);
+void synth_put_padding(synth_bytes *to);
 /* The whole header: metadata and tensor directory, padded to the data section. */
 void synth_put_header(synth_bytes *to, const synth_plan *plan);
 /* The tokenizer.ggml.* entries for a vocabulary of plan->shape->vocab tokens. */

@@ -52,7 +52,7 @@ void synth_put_text(synth_bytes *to, const char *text)
     synth_put(to, text, bytes);
 }
 
-static void put_key(synth_bytes *to, const char *key, uint32_t type)
+void synth_put_key(synth_bytes *to, const char *key, uint32_t type)
 {
     synth_put_text(to, key);
     synth_put_u32(to, type);
@@ -61,31 +61,31 @@ static void put_key(synth_bytes *to, const char *key, uint32_t type)
 
 void synth_key_u32(synth_bytes *to, const char *key, uint32_t value)
 {
-    put_key(to, key, VTI_GGUF_U32);
+    synth_put_key(to, key, VTI_GGUF_U32);
     synth_put_u32(to, value);
 }
 
 void synth_key_f32(synth_bytes *to, const char *key, float value)
 {
-    put_key(to, key, VTI_GGUF_F32);
+    synth_put_key(to, key, VTI_GGUF_F32);
     synth_put_f32(to, value);
 }
 
 void synth_key_bool(synth_bytes *to, const char *key, bool value)
 {
-    put_key(to, key, VTI_GGUF_BOOL);
+    synth_put_key(to, key, VTI_GGUF_BOOL);
     synth_put(to, value ? "\1" : "\0", 1);
 }
 
 void synth_key_text(synth_bytes *to, const char *key, const char *value)
 {
-    put_key(to, key, VTI_GGUF_STRING);
+    synth_put_key(to, key, VTI_GGUF_STRING);
     synth_put_text(to, value);
 }
 
 void synth_key_array(synth_bytes *to, const char *key, uint32_t type, uint64_t count)
 {
-    put_key(to, key, VTI_GGUF_ARRAY);
+    synth_put_key(to, key, VTI_GGUF_ARRAY);
     synth_put_u32(to, type);
     synth_put_u64(to, count);
 }
@@ -169,18 +169,28 @@ static void put_directory(synth_bytes *to, const synth_plan *plan)
     }
 }
 
-void synth_put_header(synth_bytes *to, const synth_plan *plan)
+void synth_put_file_head(synth_bytes *to, uint64_t tensors, const synth_bytes *metadata)
 {
-    static const unsigned char zeros[SYNTH_ALIGNMENT];
-    synth_bytes metadata = {0};
-    put_metadata(&metadata, plan);
     synth_put(to, "GGUF", 4);
     synth_put_u32(to, 3);
-    synth_put_u64(to, plan->count);
-    synth_put_u64(to, metadata.entries);
-    synth_put(to, metadata.data, metadata.count);
-    to->failed |= metadata.failed;
+    synth_put_u64(to, tensors);
+    synth_put_u64(to, metadata->entries);
+    synth_put(to, metadata->data, metadata->count);
+    to->failed |= metadata->failed;
+}
+
+void synth_put_padding(synth_bytes *to)
+{
+    static const unsigned char zeros[SYNTH_ALIGNMENT];
+    synth_put(to, zeros, (SYNTH_ALIGNMENT - to->count % SYNTH_ALIGNMENT) % SYNTH_ALIGNMENT);
+}
+
+void synth_put_header(synth_bytes *to, const synth_plan *plan)
+{
+    synth_bytes metadata = {0};
+    put_metadata(&metadata, plan);
+    synth_put_file_head(to, plan->count, &metadata);
     free(metadata.data);
     put_directory(to, plan);
-    synth_put(to, zeros, (SYNTH_ALIGNMENT - to->count % SYNTH_ALIGNMENT) % SYNTH_ALIGNMENT);
+    synth_put_padding(to);
 }

@@ -36,15 +36,6 @@ static bool layer_gets_more_bits(uint32_t layer, uint32_t layers)
     return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
 }
 
-/* Rows that are no whole number of super-blocks get a type with blocks of 32. */
-static const synth_type *fitting(const synth_type *type, uint64_t cols, bool published)
-{
-    if (cols % type->block == 0) return type;
-    if (type == &synth_q4_k && cols % 32 == 0) return &synth_q5_0;
-    if (published && type == &synth_q5_k && cols % 32 == 0) return &synth_q5_1;
-    return cols % 32 == 0 ? &synth_q8_0 : &synth_f16;
-}
-
 /* --- tensors ---------------------------------------------------------------------------------- */
 
 static synth_tensor *add(synth_plan *plan)
@@ -101,7 +92,7 @@ static synth_tensor *add_matrix(synth_plan *plan, uint64_t cols, uint64_t rows, 
 {
     synth_tensor *tensor = add(plan);
     tensor->wanted = wanted;
-    tensor->type = fitting(wanted, cols, plan->published_fallback);
+    tensor->type = synth_fitting_type(wanted, cols, plan->published_fallback);
     tensor->dimension_count = experts ? 3 : 2;
     tensor->dimensions[0] = cols;
     tensor->dimensions[1] = rows;

@@ -9,6 +9,8 @@
 
 static char folder[] = "/tmp/voltron-bench-XXXXXX";
 
+const char *bench_folder(void) { return folder; }
+
 bench_result bench_run(const char *line)
 {
     char command[4096], full[4096], text_path[128];

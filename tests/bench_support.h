@@ -13,6 +13,9 @@ typedef struct bench_result {
  * folder. */
 bench_result bench_run(const char *line);
 
+/* The scratch folder. */
+const char *bench_folder(void);
+
 /* Runs; fails the test unless the exit code is `code` and the output has `text` (NULL: any). */
 void bench_expect(const char *line, int code, const char *text);
 

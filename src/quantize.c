@@ -3,68 +3,37 @@
  * (Q4_0 and Q5_0: one step, at the end of the range that has one step less).
  *
  * Loops over a block have no branches, so that they become vector code. */
-#include "synth.h"
+#include "quantize.h"
 
 #include <string.h>
 
+#include "../kernels/half.h"
+
 /* --- floats ----------------------------------------------------------------------------------- */
-
-static inline uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static inline float float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* To the nearest half, ties to even; what is too large becomes infinite. */
-static inline uint16_t half_of(float x)
-{
-    uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
-    uint32_t normal = (magnitude + 0xFFF + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
-    /* In the binade of 0.5 a float's last bit is 2^-24, as the smallest half is. */
-    uint32_t tiny = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
-    uint32_t half = magnitude < 113u << 23 ? tiny : normal;
-    return (uint16_t)(sign | (magnitude >= 0x477FF000 ? 0x7C00 : half));
-}
-
-static float of_half(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31;
-    uint32_t rest = half & 0x3FF;
-    if (exponent == 0) return float_of(sign | bits_of((float)rest * 0x1p-24f));
-    return float_of(sign | (exponent + 112) << 23 | rest << 13);
-}
 
 /* A half that is not less than x, which is finite and not negative. */
 static uint16_t half_above(float x)
 {
-    uint16_t half = half_of(x);
-    return of_half(half) < x ? (uint16_t)(half + 1) : half;
+    uint16_t half = f16_from_f32(x);
+    return f32_from_f16(half) < x ? (uint16_t)(half + 1) : half;
 }
 
-static void pack_f32(void *out, const float *x, size_t count)
+void vti_quantize_f32(void *out, const float *x, size_t count)
 {
     memcpy(out, x, count * sizeof *x);
 }
 
-static void pack_f16(void *out, const float *x, size_t count)
+void vti_quantize_f16(void *out, const float *x, size_t count)
 {
     uint16_t *halves = out;
-    for (size_t i = 0; i < count; i++) halves[i] = half_of(x[i]);
+    for (size_t i = 0; i < count; i++) halves[i] = f16_from_f32(x[i]);
 }
 
-static void pack_bf16(void *out, const float *x, size_t count)
+void vti_quantize_bf16(void *out, const float *x, size_t count)
 {
     uint16_t *halves = out;
     for (size_t i = 0; i < count; i++) {
-        uint32_t bits = bits_of(x[i]);
+        uint32_t bits = bits_of_float(x[i]);
         halves[i] = (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
     }
 }
@@ -116,13 +85,13 @@ enum { BLOCK = 32 };
 
 static void put_half(unsigned char *out, uint16_t half) { memcpy(out, &half, sizeof half); }
 
-static void pack_q8_0(void *out, const float *x, size_t count)
+void vti_quantize_q8_0(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += BLOCK, to += 34) {
         range r = range_of(x + i, BLOCK);
         uint16_t d = half_above(larger(-r.low, r.high) / 127);
-        float step = of_half(d);
+        float step = f32_from_f16(d);
         uint8_t q[BLOCK];
         round_to_steps(q, x + i, BLOCK, -128 * step, step, 255);
         put_half(to, d);
@@ -152,12 +121,12 @@ static void put_fifth_bits(unsigned char *to, const uint8_t *q)
     memcpy(to, &bits, sizeof bits);
 }
 
-static void pack_q4_0(void *out, const float *x, size_t count)
+void vti_quantize_q4_0(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += BLOCK, to += 18) {
         uint16_t d = symmetric_step(x + i, 8);
-        float step = of_half(d);
+        float step = f32_from_f16(d);
         uint8_t q[BLOCK];
         round_to_steps(q, x + i, BLOCK, -8 * step, step, 15);
         put_half(to, d);
@@ -165,12 +134,12 @@ static void pack_q4_0(void *out, const float *x, size_t count)
     }
 }
 
-static void pack_q5_0(void *out, const float *x, size_t count)
+void vti_quantize_q5_0(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += BLOCK, to += 22) {
         uint16_t d = symmetric_step(x + i, 16);
-        float step = of_half(d);
+        float step = f32_from_f16(d);
         uint8_t q[BLOCK];
         round_to_steps(q, x + i, BLOCK, -16 * step, step, 31);
         put_half(to, d);
@@ -179,16 +148,16 @@ static void pack_q5_0(void *out, const float *x, size_t count)
     }
 }
 
-static void pack_q5_1(void *out, const float *x, size_t count)
+void vti_quantize_q5_1(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += BLOCK, to += 24) {
         range r = range_of(x + i, BLOCK);
-        uint16_t m = half_of(r.low);
-        float low = of_half(m);
+        uint16_t m = f16_from_f32(r.low);
+        float low = f32_from_f16(m);
         uint16_t d = half_above((r.high - low) / 31);
         uint8_t q[BLOCK];
-        round_to_steps(q, x + i, BLOCK, low, of_half(d), 31);
+        round_to_steps(q, x + i, BLOCK, low, f32_from_f16(d), 31);
         put_half(to, d);
         put_half(to + 2, m);
         put_fifth_bits(to + 4, q);
@@ -226,22 +195,22 @@ static void choose_scales(affine *a, const float *x, int most)
     a->dmin = half_above(largest_min / 63);
     for (int j = 0; j < 8; j++) {
         range r = range_of(x + j * BLOCK, BLOCK);
-        a->min[j] = (uint8_t)steps_above(min[j], of_half(a->dmin), 63);
-        scale[j] = larger(r.high + (float)a->min[j] * of_half(a->dmin), 0) / (float)most;
+        a->min[j] = (uint8_t)steps_above(min[j], f32_from_f16(a->dmin), 63);
+        scale[j] = larger(r.high + (float)a->min[j] * f32_from_f16(a->dmin), 0) / (float)most;
         largest_scale = larger(largest_scale, scale[j]);
     }
     a->d = half_above(largest_scale / 63);
     for (int j = 0; j < 8; j++)
-        a->scale[j] = (uint8_t)steps_above(scale[j], of_half(a->d), 63);
+        a->scale[j] = (uint8_t)steps_above(scale[j], f32_from_f16(a->d), 63);
 }
 
 static void quantize_affine(affine *a, const float *x, int most)
 {
     choose_scales(a, x, most);
     for (int j = 0; j < 8; j++) {
-        float zero = -(float)a->min[j] * of_half(a->dmin);
+        float zero = -(float)a->min[j] * f32_from_f16(a->dmin);
         round_to_steps(a->q + j * BLOCK, x + j * BLOCK, BLOCK, zero,
-                       (float)a->scale[j] * of_half(a->d), most);
+                       (float)a->scale[j] * f32_from_f16(a->d), most);
     }
 }
 
@@ -267,7 +236,7 @@ static void put_nibbles_256(unsigned char *to, const uint8_t *q)
             to[i * 32 + j] = (unsigned char)((q[i * 64 + j] & 15) | (q[i * 64 + 32 + j] & 15) << 4);
 }
 
-static void pack_q4_k(void *out, const float *x, size_t count)
+void vti_quantize_q4_k(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += SUPER, to += 144) {
@@ -278,7 +247,7 @@ static void pack_q4_k(void *out, const float *x, size_t count)
     }
 }
 
-static void pack_q5_k(void *out, const float *x, size_t count)
+void vti_quantize_q5_k(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += SUPER, to += 176) {
@@ -307,7 +276,7 @@ static void put_six_bits(unsigned char *low, unsigned char *high, const uint8_t 
     }
 }
 
-static void pack_q6_k(void *out, const float *x, size_t count)
+void vti_quantize_q6_k(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += SUPER, to += 210) {
@@ -320,8 +289,8 @@ static void pack_q6_k(void *out, const float *x, size_t count)
         }
         uint16_t d = half_above(largest / 127);
         for (int j = 0; j < 16; j++) {
-            int n = steps_above(scale[j], of_half(d), 127);
-            float step = (float)n * of_half(d);
+            int n = steps_above(scale[j], f32_from_f16(d), 127);
+            float step = (float)n * f32_from_f16(d);
             round_to_steps(q + j * 16, x + i + j * 16, 16, -32 * step, step, 63);
             to[192 + j] = (unsigned char)n;
         }
@@ -329,14 +298,3 @@ static void pack_q6_k(void *out, const float *x, size_t count)
         put_half(to + 208, d);
     }
 }
-
-const synth_type synth_f32 = {"F32", 0, 1, 4, pack_f32};
-const synth_type synth_f16 = {"F16", 1, 1, 2, pack_f16};
-const synth_type synth_bf16 = {"BF16", 30, 1, 2, pack_bf16};
-const synth_type synth_q8_0 = {"Q8_0", 8, BLOCK, 34, pack_q8_0};
-const synth_type synth_q4_0 = {"Q4_0", 2, BLOCK, 18, pack_q4_0};
-const synth_type synth_q5_0 = {"Q5_0", 6, BLOCK, 22, pack_q5_0};
-const synth_type synth_q5_1 = {"Q5_1", 7, BLOCK, 24, pack_q5_1};
-const synth_type synth_q4_k = {"Q4_K", 12, SUPER, 144, pack_q4_k};
-const synth_type synth_q5_k = {"Q5_K", 13, SUPER, 176, pack_q5_k};
-const synth_type synth_q6_k = {"Q6_K", 14, SUPER, 210, pack_q6_k};
