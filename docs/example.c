@@ -1,6 +1,6 @@
 /* example.c: a complete program on libvoltron. Continues a text and prints it as it comes.
  *
- *   cc example.c -lvoltron $(pkg-config --libs libuv libpcre2-8 libutf8proc libsodium) \
+ *   cc example.c -lvoltron $(pkg-config --libs libuv libpcre2-8 libutf8proc libsodium libzstd) \
  *      -lm -pthread -o example
  *   ./example model.gguf "Once upon a time"
  */

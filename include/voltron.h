@@ -346,6 +346,29 @@ void vt_session_cancel(vt_session *session);
 
 void vt_session_get_stats(const vt_session *session, vt_session_stats *out);
 
+/* --- session files ---
+ * A file holds a conversation: history, keys and values of all layers (also those of other
+ * devices), the state of the random sequence, and `blob`, anything of the caller's (may be NULL). It
+ * is checksummed and bound to the model and the KV cache's precision, not to the context's size nor
+ * to how the layers are spread over devices. docs/sessions.md has the format. */
+
+enum { VT_SESSION_BLOB_MAX = 1 << 26 };
+
+/* Writes the file whole or not at all: a file of that name is replaced at the end and is unchanged
+ * on failure. ERR_IO names what the system said (such as: no space left on device), ERR_NETWORK a
+ * device that was lost. */
+vt_status vt_session_save(vt_session *session, const char *path, const void *blob,
+                          size_t blob_bytes, vt_error *err);
+
+/* Replaces what the session holds by what was saved; sampling parameters, context and batch stay the
+ * session's own. The tokens that follow are those that would have followed the save. *blob (NULL if
+ * none was saved) belongs to the session until the next load or the close; `blob` and `blob_bytes`
+ * may be NULL. ERR_FORMAT: the file is damaged; ERR_ARGUMENT: it is of another model or KV
+ * precision; ERR_CONTEXT_FULL: it has more tokens than this session's context. The session then is
+ * as it was; only if a device or the file is lost half-way (ERR_NETWORK, ERR_IO) it may be empty. */
+vt_status vt_session_load(vt_session *session, const char *path, const void **blob,
+                          size_t *blob_bytes, vt_error *err);
+
 /* ---------------------------------------------------------------------------------------------
  * Workers: the other devices' side
  * ------------------------------------------------------------------------------------------- */

@@ -78,6 +78,21 @@ void *vti_kv_cache_values(const vti_kv_cache *cache, uint32_t layer, uint32_t kv
     return rows(cache, layer, 1, kv_head);
 }
 
+uint32_t vti_kv_first(const vti_hparams *hparams, uint32_t layer, uint32_t end)
+{
+    (void)hparams;
+    (void)layer;
+    (void)end;
+    return 0;
+}
+
+void *vti_kv_cache_run(const vti_kv_cache *cache, uint32_t layer, uint32_t half, uint32_t kv_head,
+                       uint32_t position, uint32_t end, uint32_t *run)
+{
+    *run = end - position;
+    return (unsigned char *)rows(cache, layer, half, kv_head) + (size_t)position * cache->row_bytes;
+}
+
 void vti_kv_cache_store(vti_kv_cache *cache, uint32_t layer, uint32_t position, const float *keys,
                         const float *values)
 {

@@ -35,6 +35,14 @@ void vti_kv_cache_close(vti_kv_cache *cache);
 void *vti_kv_cache_keys(const vti_kv_cache *cache, uint32_t layer, uint32_t kv_head);
 void *vti_kv_cache_values(const vti_kv_cache *cache, uint32_t layer, uint32_t kv_head);
 
+/* First position whose rows a layer of the model still has when [0, end) were computed. */
+uint32_t vti_kv_first(const vti_hparams *hparams, uint32_t layer, uint32_t end);
+
+/* Row of `position` of the keys (half 0) or values (1) of a head, and how many of the rows of
+ * [position, end) follow it in memory, itself included. */
+void *vti_kv_cache_run(const vti_kv_cache *cache, uint32_t layer, uint32_t half, uint32_t kv_head,
+                       uint32_t position, uint32_t end, uint32_t *run);
+
 /* Writes one token's keys and values, kv_heads × head_dim floats each, at `position`. */
 void vti_kv_cache_store(vti_kv_cache *cache, uint32_t layer, uint32_t position, const float *keys,
                         const float *values);

@@ -108,3 +108,5 @@ void vti_stage_close(vti_stage *stage)
 }
 
 uint64_t vti_stage_kv_bytes(const vti_stage *stage) { return stage->cache.size_bytes; }
+
+vti_kv_cache *vti_stage_cache(vti_stage *stage) { return &stage->cache; }

@@ -32,4 +32,7 @@ void vti_stage_forward(vti_stage *stage, float *h, uint32_t position, uint32_t t
 
 uint64_t vti_stage_kv_bytes(const vti_stage *stage);
 
+/* Its layers are counted from the stage's first. */
+vti_kv_cache *vti_stage_cache(vti_stage *stage);
+
 #endif

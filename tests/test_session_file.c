@@ -1,0 +1,300 @@
+/* Session files: what is loaded goes on as if nothing had happened; what is wrong is refused. */
+#include "support.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cluster_support.h"
+
+static const char default_model[] = "src/assets/stories-4m-f16.gguf";
+enum { PROMPT = 50, MORE = 40 };
+
+static char folder[] = "/tmp/voltron-session-XXXXXX";
+static char path[64];
+
+static vt_model *open_model(const char *name)
+{
+    vt_model *model;
+    vt_error err;
+    if (vt_model_open(name, NULL, &model, &err) != VT_OK) fail_msg("%s", err.message);
+    return model;
+}
+
+static vt_session *open_session(const vt_model *model, vt_cluster *cluster, vt_kv_type kv,
+                                uint32_t context)
+{
+    vt_session *session;
+    vt_error err;
+    vt_session_params params = vt_session_params_default();
+    params.cluster = cluster;
+    params.kv_type = kv;
+    params.context_tokens = context;
+    params.batch_tokens = 16;
+    params.sampling.temperature = 1.2f;
+    params.sampling.top_k = 0;
+    params.sampling.seed = 99;
+    if (vt_session_open(model, &params, &session, &err) != VT_OK) fail_msg("%s", err.message);
+    return session;
+}
+
+static void feed_prompt(vt_session *session, uint64_t seed)
+{
+    vt_token ids[PROMPT];
+    vt_error err;
+    test_random random = {seed};
+    for (int i = 0; i < PROMPT; i++) ids[i] = (vt_token)(test_random_u64(&random) % 2045);
+    if (vt_session_feed(session, ids, PROMPT, &err) != VT_OK) fail_msg("%s", err.message);
+}
+
+static void draw(vt_session *session, vt_token *out, int count)
+{
+    vt_error err;
+    for (int i = 0; i < count; i++)
+        if (vt_session_next(session, &out[i], &err) != VT_OK) fail_msg("%s", err.message);
+}
+
+static void save(vt_session *session, const void *blob, size_t bytes)
+{
+    vt_error err;
+    if (vt_session_save(session, path, blob, bytes, &err) != VT_OK) fail_msg("%s", err.message);
+}
+
+static void load(vt_session *session)
+{
+    vt_error err;
+    if (vt_session_load(session, path, NULL, NULL, &err) != VT_OK) fail_msg("%s", err.message);
+}
+
+static void assert_same_history(const vt_session *a, const vt_session *b)
+{
+    size_t a_count, b_count;
+    const vt_token *a_ids = vt_session_history(a, &a_count);
+    const vt_token *b_ids = vt_session_history(b, &b_count);
+    assert_int_equal(a_count, b_count);
+    assert_memory_equal(a_ids, b_ids, a_count * sizeof *a_ids);
+}
+
+/* The logits after the newest token, which is computed for it if needed, and more tokens. */
+static void assert_same_future(vt_session *a, vt_session *b, uint32_t vocabulary)
+{
+    const float *a_logits, *b_logits;
+    vt_token a_text[MORE], b_text[MORE];
+    vt_error err;
+    assert_same_history(a, b);
+    assert_int_equal(vt_session_logits(a, &a_logits, &err), VT_OK);
+    assert_int_equal(vt_session_logits(b, &b_logits, &err), VT_OK);
+    assert_memory_equal(a_logits, b_logits, vocabulary * sizeof *a_logits);
+    draw(a, a_text, MORE);
+    draw(b, b_text, MORE);
+    assert_memory_equal(a_text, b_text, sizeof a_text);
+}
+
+/* Saves after `drawn` tokens and a rewind by `back`, loads into a session that held something else
+ * and compares with the one that was never saved. */
+static void goes_on(const char *name, vt_kv_type kv, int drawn, uint32_t back)
+{
+    vt_token text[MORE];
+    vt_error err;
+    vt_model *model = open_model(name);
+    vt_model_info info;
+    vt_model_get_info(model, &info);
+    vt_session *first = open_session(model, NULL, kv, 200);
+    vt_session *second = open_session(model, NULL, kv, 150);
+    feed_prompt(first, 1);
+    draw(first, text, drawn);
+    if (back) {
+        uint32_t kept = (uint32_t)(PROMPT + drawn) - back;
+        assert_int_equal(vt_session_rewind(first, kept, &err), VT_OK);
+    }
+    save(first, NULL, 0);
+    feed_prompt(second, 2);
+    draw(second, text, 3);
+    load(second);
+    assert_same_future(first, second, info.vocabulary_tokens);
+    vt_session_close(first);
+    vt_session_close(second);
+    vt_model_close(model);
+}
+
+static void next_tokens_are_the_same(void **state)
+{
+    (void)state;
+    for (int kv = VT_KV_F16; kv <= VT_KV_Q8; kv++) {
+        goes_on(default_model, (vt_kv_type)kv, 0, 0);  /* logits of the prompt are saved */
+        goes_on(default_model, (vt_kv_type)kv, 17, 0); /* the newest token is not computed yet */
+        goes_on(default_model, (vt_kv_type)kv, 17, 5);
+    }
+}
+
+static void other_families(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"golden/t-qwen2-odd.gguf", "golden/t-llama.gguf"};
+    for (int i = 0; i < 2; i++) {
+        const char *name = test_shared_path(names[i]);
+        if (!name) skip();
+        goes_on(name, VT_KV_F16, 17, 0);
+    }
+}
+
+static void empty_session(void **state)
+{
+    (void)state;
+    vt_model *model = open_model(default_model);
+    vt_session *first = open_session(model, NULL, VT_KV_F16, 0);
+    save(first, "x", 1);
+    feed_prompt(first, 3);
+    load(first);
+    size_t count;
+    vt_session_history(first, &count);
+    assert_int_equal(count, 0);
+    vt_session_close(first);
+    vt_model_close(model);
+}
+
+static void blob_comes_back(void **state)
+{
+    (void)state;
+    static const char text[] = "messages\0of\xFFthe caller";
+    vt_error err;
+    const void *blob;
+    size_t bytes;
+    vt_model *model = open_model(default_model);
+    vt_session *session = open_session(model, NULL, VT_KV_F16, 0);
+    feed_prompt(session, 1);
+    save(session, text, sizeof text);
+    assert_int_equal(vt_session_load(session, path, &blob, &bytes, &err), VT_OK);
+    assert_int_equal(bytes, sizeof text);
+    assert_memory_equal(blob, text, sizeof text);
+    save(session, NULL, 0);
+    assert_int_equal(vt_session_load(session, path, &blob, &bytes, &err), VT_OK);
+    assert_int_equal(bytes, 0);
+    assert_null(blob);
+    vt_session_close(session);
+    vt_model_close(model);
+}
+
+/* --- refusals ---------------------------------------------------------------------------------- */
+
+static void refuses(vt_session *session, vt_status status, const char *word)
+{
+    vt_error err;
+    size_t before, after;
+    vt_session_history(session, &before);
+    assert_int_equal(vt_session_load(session, path, NULL, NULL, &err), status);
+    vt_session_history(session, &after);
+    assert_int_equal(before, after);
+    if (!strstr(err.message, word)) fail_msg("no \"%s\" in: %s", word, err.message);
+    if (!strstr(err.message, path)) fail_msg("no file name in: %s", err.message);
+}
+
+static void wrong_session(void **state)
+{
+    (void)state;
+    const char *other_path = test_shared_path("golden/t-qwen2.gguf");
+    vt_model *model = open_model(default_model);
+    vt_session *session = open_session(model, NULL, VT_KV_F16, 200);
+    vt_session *bytes = open_session(model, NULL, VT_KV_Q8, 200);
+    vt_session *small = open_session(model, NULL, VT_KV_F16, PROMPT - 1);
+    feed_prompt(session, 1);
+    save(session, NULL, 0);
+    refuses(bytes, VT_ERR_ARGUMENT, "KV cache of f16");
+    refuses(small, VT_ERR_CONTEXT_FULL, "50 tokens");
+    if (other_path) {
+        vt_model *other = open_model(other_path);
+        vt_session *foreign = open_session(other, NULL, VT_KV_F16, 0);
+        refuses(foreign, VT_ERR_ARGUMENT, "another model");
+        vt_session_close(foreign);
+        vt_model_close(other);
+    }
+    vt_session_close(session);
+    vt_session_close(bytes);
+    vt_session_close(small);
+    vt_model_close(model);
+}
+
+static void other_files(void **state)
+{
+    (void)state;
+    vt_error err;
+    vt_model *model = open_model(default_model);
+    vt_session *session = open_session(model, NULL, VT_KV_F16, 0);
+    assert_int_equal(vt_session_load(session, default_model, NULL, NULL, &err), VT_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "not a session file"));
+    assert_int_equal(vt_session_load(session, folder, NULL, NULL, &err), VT_ERR_IO);
+    assert_int_equal(vt_session_load(session, "/nowhere/x", NULL, NULL, &err), VT_ERR_IO);
+    assert_non_null(strstr(err.message, "/nowhere/x"));
+    assert_int_equal(vt_session_load(session, NULL, NULL, NULL, &err), VT_ERR_ARGUMENT);
+    vt_session_close(session);
+    vt_model_close(model);
+}
+
+/* --- writing ----------------------------------------------------------------------------------- */
+
+static void failed_write_keeps_the_old_file(void **state)
+{
+    (void)state;
+    vt_error err;
+    vt_model *model = open_model(default_model);
+    vt_session *session = open_session(model, NULL, VT_KV_F16, 0);
+    feed_prompt(session, 1);
+    save(session, "old", 4);
+    size_t before_bytes, after_bytes;
+    unsigned char *before = test_read_file(path, &before_bytes);
+    feed_prompt(session, 2);
+    /* A full disk, as far as a process can be told: EFBIG at the limit. */
+    struct rlimit old, limit;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    limit = (struct rlimit){4096, old.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    vt_status status = vt_session_save(session, path, "new", 4, &err);
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_int_equal(status, VT_ERR_IO);
+    assert_non_null(strstr(err.message, path));
+    assert_non_null(strstr(err.message, strerror(EFBIG)));
+    unsigned char *after = test_read_file(path, &after_bytes);
+    assert_int_equal(before_bytes, after_bytes);
+    assert_memory_equal(before, after, before_bytes);
+    free(before);
+    free(after);
+    assert_int_equal(vt_session_save(session, "/nowhere/x", NULL, 0, &err), VT_ERR_IO);
+    assert_non_null(strstr(err.message, "/nowhere/x"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0); /* no temporary file is left */
+    assert_int_equal(mkdir(folder, 0700), 0);
+    vt_session_close(session);
+    vt_model_close(model);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) return -1;
+    snprintf(path, sizeof path, "%s/talk.vts", folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(next_tokens_are_the_same), cmocka_unit_test(other_families),
+        cmocka_unit_test(empty_session), cmocka_unit_test(blob_comes_back),
+        cmocka_unit_test(wrong_session), cmocka_unit_test(other_files),
+        cmocka_unit_test(failed_write_keeps_the_old_file),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
