@@ -69,7 +69,7 @@ say        = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
 KERNEL_SRC := $(wildcard kernels/*.c) \
               $(if $(filter x86_64,$(ARCH)),$(wildcard kernels/x86/*.c)) \
               $(if $(filter aarch64,$(ARCH)),$(wildcard kernels/neon/*.c kernels/neon/*.S))
-LIB_SRC    := $(KERNEL_SRC) $(wildcard planner/*.c net/*.c src/*.c src/tokenizer/*.c)
+LIB_SRC    := $(KERNEL_SRC) $(wildcard planner/*.c net/*.c src/*.c src/families/*.c src/tokenizer/*.c)
 CLI_SRC    := $(wildcard src/cli/*.c src/cli/*.S)
 BENCH_SRC  := $(wildcard bench/*.c)
 TEST_SRC   := $(wildcard tests/test_*.c)

@@ -195,7 +195,7 @@ vt_status vti_model_load_head(vt_model *model, vt_error *err)
 void vti_model_embed(const vt_model *model, vt_token token, float *out)
 {
     const vti_source *embedding = &model->embedding;
-    size_t row_bytes = (size_t)vti_source_bytes(embedding->type, 1, embedding->cols);
+    size_t row_bytes = (size_t)vti_source_bytes(embedding->type, 1, 1, embedding->cols);
     const char *row = (const char *)embedding->data + (size_t)token * row_bytes;
     model->kernels.matmul[embedding->type].dequantize(out, row, embedding->cols);
 }

@@ -5,36 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a dimension follows from the hyperparameters. */
-typedef enum dim { DIM_ONE, DIM_D, DIM_Q, DIM_KV, DIM_FF, DIM_VOCAB, DIM_ROPE_HALF } dim;
-
-typedef enum presence { REQUIRED, OPTIONAL, QWEN2_ONLY } presence;
-
-typedef struct role_spec {
-    const char *name; /* in the file; per-layer names follow "blk.N." */
-    dim rows, cols;   /* rows DIM_ONE: a vector, loaded as F32 */
-    presence presence;
-} role_spec;
-
-static const role_spec role_specs[VTI_ROLE_COUNT] = {
-    [VTI_ATTN_NORM] = {"attn_norm.weight", DIM_ONE, DIM_D, REQUIRED},
-    [VTI_ATTN_Q] = {"attn_q.weight", DIM_Q, DIM_D, REQUIRED},
-    [VTI_ATTN_K] = {"attn_k.weight", DIM_KV, DIM_D, REQUIRED},
-    [VTI_ATTN_V] = {"attn_v.weight", DIM_KV, DIM_D, REQUIRED},
-    [VTI_ATTN_Q_BIAS] = {"attn_q.bias", DIM_ONE, DIM_Q, QWEN2_ONLY},
-    [VTI_ATTN_K_BIAS] = {"attn_k.bias", DIM_ONE, DIM_KV, QWEN2_ONLY},
-    [VTI_ATTN_V_BIAS] = {"attn_v.bias", DIM_ONE, DIM_KV, QWEN2_ONLY},
-    [VTI_ATTN_OUT] = {"attn_output.weight", DIM_D, DIM_Q, REQUIRED},
-    [VTI_FFN_NORM] = {"ffn_norm.weight", DIM_ONE, DIM_D, REQUIRED},
-    [VTI_FFN_GATE] = {"ffn_gate.weight", DIM_FF, DIM_D, REQUIRED},
-    [VTI_FFN_UP] = {"ffn_up.weight", DIM_FF, DIM_D, REQUIRED},
-    [VTI_FFN_DOWN] = {"ffn_down.weight", DIM_D, DIM_FF, REQUIRED},
-    [VTI_TOKEN_EMBD] = {"token_embd.weight", DIM_VOCAB, DIM_D, REQUIRED},
-    [VTI_OUTPUT_NORM] = {"output_norm.weight", DIM_ONE, DIM_D, REQUIRED},
-    [VTI_OUTPUT] = {"output.weight", DIM_VOCAB, DIM_D, OPTIONAL},
-    [VTI_ROPE_FREQS] = {"rope_freqs.weight", DIM_ONE, DIM_ROPE_HALF, OPTIONAL},
-};
-
 /* The file's numbers of the types that have a kernel. */
 static const uint32_t ggml_numbers[VTI_WEIGHT_TYPE_COUNT] = {
     [VTI_F32] = 0,  [VTI_F16] = 1,   [VTI_BF16] = 30, [VTI_Q8_0] = 8,
@@ -51,53 +21,23 @@ const char *vti_weight_type_name(vti_weight_type type)
     return (unsigned)type < VTI_WEIGHT_TYPE_COUNT ? facts_of(type)->name : "unknown";
 }
 
-uint64_t vti_source_bytes(vti_weight_type type, uint32_t rows, uint32_t cols)
+uint64_t vti_source_bytes(vti_weight_type type, uint64_t slices, uint32_t rows, uint32_t cols)
 {
     const vti_ggml_type *facts = facts_of(type);
     if (cols % facts->block) return 0;
-    return (uint64_t)rows * (cols / facts->block) * facts->block_bytes;
+    uint64_t matrix = (uint64_t)rows * (cols / facts->block), bytes;
+    if (__builtin_mul_overflow(matrix, facts->block_bytes, &bytes) ||
+        __builtin_mul_overflow(bytes, slices, &bytes))
+        return 0;
+    return bytes;
 }
 
-static uint32_t dim_value(const vti_hparams *p, dim which)
-{
-    switch (which) {
-    case DIM_ONE: return 1;
-    case DIM_D: return p->d;
-    case DIM_Q: return p->heads * p->head_dim;
-    case DIM_KV: return p->kv_heads * p->head_dim;
-    case DIM_FF: return p->ff;
-    case DIM_VOCAB: return p->vocab;
-    case DIM_ROPE_HALF: return p->rope_dims / 2;
-    }
-    return 0;
-}
-
-const char *vti_role_name(vti_role role) { return role_specs[role].name; }
-
-static bool is_vector(vti_role role) { return role_specs[role].rows == DIM_ONE; }
-
-bool vti_role_required(const vti_hparams *hparams, vti_role role)
-{
-    switch (role_specs[role].presence) {
-    case REQUIRED: return true;
-    case OPTIONAL: return false;
-    case QWEN2_ONLY: return hparams->arch == VTI_ARCH_QWEN2;
-    }
-    return true;
-}
-
-/* Biases that a family's arithmetic does not have would be ignored: better refuse the file. */
-static bool may_be_there(const vti_hparams *p, vti_role role)
-{
-    return role_specs[role].presence != QWEN2_ONLY || p->arch == VTI_ARCH_QWEN2;
-}
-
-static void tensor_name(vti_role role, uint32_t layer, char *buffer, size_t capacity)
+void vti_tensor_name(vti_role role, uint32_t layer, char *buffer, size_t capacity)
 {
     if (role < VTI_LAYER_ROLE_COUNT)
-        snprintf(buffer, capacity, "blk.%" PRIu32 ".%s", layer, role_specs[role].name);
+        snprintf(buffer, capacity, "blk.%" PRIu32 ".%s", layer, vti_role_name(role));
     else
-        snprintf(buffer, capacity, "%s", role_specs[role].name);
+        snprintf(buffer, capacity, "%s", vti_role_name(role));
 }
 
 static vt_status native_type(const vt_gguf *gguf, const vti_gguf_tensor *tensor,
@@ -115,22 +55,37 @@ static vt_status native_type(const vt_gguf *gguf, const vti_gguf_tensor *tensor,
                     known);
 }
 
+static void shape_text(char *buffer, size_t capacity, uint32_t slices, uint32_t rows, uint32_t cols)
+{
+    int at = 0;
+    if (slices != 1) at = snprintf(buffer, capacity, "%" PRIu32 " x ", slices);
+    snprintf(buffer + at, capacity - (size_t)at, "%" PRIu32 " x %" PRIu32, rows, cols);
+}
+
+static vt_status check_shape(const vti_source *source, vti_role_shape shape, const char *name,
+                             vt_error *err)
+{
+    char found[64], expected[64];
+    if (source->slices == shape.slices && source->rows == shape.rows && source->cols == shape.cols)
+        return VT_OK;
+    shape_text(found, sizeof found, source->slices, source->rows, source->cols);
+    shape_text(expected, sizeof expected, shape.slices, shape.rows, shape.cols);
+    return vti_fail(err, VT_ERR_FORMAT, "%s is %s, expected %s", name, found, expected);
+}
+
 vt_status vti_source_check(const vti_hparams *hparams, vti_role role, const vti_source *source,
                            const char *name, vt_error *err)
 {
-    uint32_t rows = dim_value(hparams, role_specs[role].rows);
-    uint32_t cols = dim_value(hparams, role_specs[role].cols);
-    if (source->rows != rows || source->cols != cols)
-        return vti_fail(err, VT_ERR_FORMAT,
-                        "%s is %" PRIu32 " x %" PRIu32 ", expected %" PRIu32 " x %" PRIu32, name,
-                        source->rows, source->cols, rows, cols);
-    if (!may_be_there(hparams, role))
+    vti_role_shape shape = vti_role_shape_of(hparams, role);
+    /* What a family's arithmetic does not have would be ignored: better refuse the file. */
+    if (!vti_role_allowed(hparams, role))
         return vti_fail(err, VT_ERR_UNSUPPORTED, "%s: a %s model has no such tensor", name,
                         vti_arch_name(hparams->arch));
-    if (is_vector(role) && facts_of(source->type)->block != 1)
+    VTI_TRY(check_shape(source, shape, name, err));
+    if (shape.is_vector && facts_of(source->type)->block != 1)
         return vti_fail(err, VT_ERR_UNSUPPORTED, "%s is a vector of type %s; expected floats", name,
                         facts_of(source->type)->name);
-    uint64_t bytes = vti_source_bytes(source->type, rows, cols);
+    uint64_t bytes = vti_source_bytes(source->type, shape.slices, shape.rows, shape.cols);
     if (bytes == 0 || bytes != source->size_bytes)
         return vti_fail(err, VT_ERR_FORMAT, "%s has %" PRIu64 " bytes, expected %" PRIu64, name,
                         source->size_bytes, bytes);
@@ -142,44 +97,65 @@ vt_status vti_source_find(const vt_gguf *gguf, const vti_hparams *hparams, vti_r
 {
     char name[96], label[640];
     memset(out, 0, sizeof *out);
-    tensor_name(role, layer, name, sizeof name);
+    vti_tensor_name(role, layer, name, sizeof name);
     const vti_gguf_tensor *tensor = vti_gguf_find_tensor(gguf, name);
     if (!tensor && !vti_role_required(hparams, role)) return VT_OK;
     if (!tensor)
         return vti_fail(err, VT_ERR_FORMAT, "%s: tensor %s is missing", vti_gguf_name(gguf), name);
     VTI_TRY(native_type(gguf, tensor, &out->type, err));
-    if (tensor->dimensions[2] != 1 || tensor->dimensions[3] != 1 ||
-        tensor->dimensions[0] > VTI_MAX_VOCAB || tensor->dimensions[1] > VTI_MAX_VOCAB)
+    if (tensor->dimensions[3] != 1 || tensor->dimensions[0] > VTI_MAX_VOCAB ||
+        tensor->dimensions[1] > VTI_MAX_VOCAB || tensor->dimensions[2] > VTI_MAX_VOCAB)
         return vti_fail(err, VT_ERR_FORMAT, "%s: tensor %s is not a matrix of sensible size",
                         vti_gguf_name(gguf), name);
     out->cols = (uint32_t)tensor->dimensions[0];
     out->rows = (uint32_t)tensor->dimensions[1];
+    out->slices = (uint32_t)tensor->dimensions[2];
     out->data = tensor->data;
     out->size_bytes = tensor->size_bytes;
     snprintf(label, sizeof label, "%s: tensor %s", vti_gguf_name(gguf), name);
     return vti_source_check(hparams, role, out, label, err);
 }
 
+/* 64-byte aligned, the widest vector load of any kernel. */
+static uint64_t round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* Of one packed matrix, or of the vector. */
+static uint64_t slice_bytes(const vti_kernels *kernels, vti_role role, const vti_source *source)
+{
+    if (vti_role_is_vector(role)) return (uint64_t)source->cols * sizeof(float);
+    return round_up(kernels->matmul[source->type].packed_bytes(source->rows, source->cols));
+}
+
 uint64_t vti_tensor_bytes(const vti_kernels *kernels, vti_role role, const vti_source *source)
 {
     if (source->rows == 0) return 0;
-    if (is_vector(role)) return (uint64_t)source->cols * sizeof(float);
-    return kernels->matmul[source->type].packed_bytes(source->rows, source->cols);
+    return source->slices * slice_bytes(kernels, role, source);
 }
 
 typedef struct pack_job {
     const vti_matmul_kernel *kernel;
     const vti_source *source;
-    void *data;
+    const vti_tensor *tensor;
+    size_t panels; /* of a slice */
 } pack_job;
 
+/* Units: panels, slice by slice. */
 static void pack_panels(void *context, size_t begin, size_t end)
 {
     const pack_job *j = context;
     const vti_source *from = j->source;
-    size_t step = j->kernel->row_step, last = end * step;
-    j->kernel->pack(j->data, from->data, (size_t)vti_source_bytes(from->type, 1, from->cols),
-                    from->rows, from->cols, begin * step, last < from->rows ? last : from->rows);
+    size_t row_bytes = (size_t)vti_source_bytes(from->type, 1, 1, from->cols);
+    size_t step = j->kernel->row_step;
+    while (begin < end) {
+        size_t slice = begin / j->panels, first = begin % j->panels;
+        size_t count = end - begin < j->panels - first ? end - begin : j->panels - first;
+        size_t last = (first + count) * step;
+        j->kernel->pack(vti_tensor_slice(j->tensor, (uint32_t)slice).data,
+                        (const unsigned char *)from->data + slice * from->rows * row_bytes,
+                        row_bytes, from->rows, from->cols, first * step,
+                        last < from->rows ? last : from->rows);
+        begin += count;
+    }
 }
 
 vt_status vti_tensor_load(const vti_loader *loader, vti_role role, const vti_source *source,
@@ -191,14 +167,15 @@ vt_status vti_tensor_load(const vti_loader *loader, vti_role role, const vti_sou
     memset(out, 0, sizeof *out);
     if (!data)
         return vti_fail(err, VT_ERR_MEMORY, "no memory for a tensor of %" PRIu64 " bytes", bytes);
-    if (is_vector(role)) {
+    bool is_vector = vti_role_is_vector(role);
+    *out = (vti_tensor){is_vector ? VTI_F32 : source->type, source->rows, source->cols,
+                        slice_bytes(loader->kernels, role, source), data};
+    if (is_vector) {
         kernel->dequantize(data, source->data, source->cols);
-    } else {
-        pack_job job = {kernel, source, data};
-        size_t panels = (source->rows + kernel->row_step - 1) / kernel->row_step;
-        vti_pool_run(loader->pool, panels, 1, pack_panels, &job);
+        return VT_OK;
     }
-    *out = (vti_tensor){is_vector(role) ? VTI_F32 : source->type, source->rows, source->cols, data};
+    pack_job job = {kernel, source, out, (source->rows + kernel->row_step - 1) / kernel->row_step};
+    vti_pool_run(loader->pool, job.panels * source->slices, 1, pack_panels, &job);
     return VT_OK;
 }
 

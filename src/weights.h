@@ -1,37 +1,25 @@
-/* weights.h: the tensors of a model by layer and role, wherever they came from.
- *
- * One table (vti_role_specs) says of every role its name in the file, its shape and whether a
- * family has it. Reading a file, checking what comes over the wire and counting bytes all use it. */
+/* weights.h: the tensors of a model by layer and role, wherever they came from. */
 #ifndef VTI_WEIGHTS_H
 #define VTI_WEIGHTS_H
 
 #include "../kernels/kernels.h"
 #include "arena.h"
-#include "hparams.h"
 #include "pool.h"
+#include "roles.h"
 
-typedef enum vti_role {
-    /* per layer */
-    VTI_ATTN_NORM, VTI_ATTN_Q, VTI_ATTN_K, VTI_ATTN_V,
-    VTI_ATTN_Q_BIAS, VTI_ATTN_K_BIAS, VTI_ATTN_V_BIAS, VTI_ATTN_OUT,
-    VTI_FFN_NORM, VTI_FFN_GATE, VTI_FFN_UP, VTI_FFN_DOWN,
-    VTI_LAYER_ROLE_COUNT,
-    /* once per model */
-    VTI_TOKEN_EMBD = VTI_LAYER_ROLE_COUNT, VTI_OUTPUT_NORM, VTI_OUTPUT, VTI_ROPE_FREQS,
-    VTI_ROLE_COUNT
-} vti_role;
-
-/* A tensor as a kernel reads it: rows × cols. Vectors are one row of F32. rows 0: not there. */
+/* A tensor as a kernel reads it: rows × cols. Vectors are one row of F32. rows 0: not there.
+ * Experts are slices, each a matrix of its own, the next one slice_bytes further. */
 typedef struct vti_tensor {
     vti_weight_type type;
     uint32_t rows, cols;
+    uint64_t slice_bytes;
     void *data; /* packed as vti_kernels.matmul[type] wants it; 64-byte aligned, of an arena */
 } vti_tensor;
 
 /* The same tensor as the file has it. */
 typedef struct vti_source {
     vti_weight_type type;
-    uint32_t rows, cols;
+    uint32_t slices, rows, cols;
     const void *data;   /* NULL: not there */
     uint64_t size_bytes;
 } vti_source;
@@ -51,11 +39,12 @@ typedef struct vti_weights {
 
 const char *vti_weight_type_name(vti_weight_type type);
 
-/* Name in the file, without "blk.N.". */
-const char *vti_role_name(vti_role role);
+/* Bytes of slices × rows × cols as in the file; 0 if cols is not a whole number of blocks or the
+ * product overflows. */
+uint64_t vti_source_bytes(vti_weight_type type, uint64_t slices, uint32_t rows, uint32_t cols);
 
-/* Bytes of rows × cols as in the file; 0 if cols is not a whole number of blocks. */
-uint64_t vti_source_bytes(vti_weight_type type, uint32_t rows, uint32_t cols);
+/* Name of a tensor in the file ("blk.3.attn_q.weight"), into `buffer`. */
+void vti_tensor_name(vti_role role, uint32_t layer, char *buffer, size_t capacity);
 
 /* Looks the tensor up in the file and checks its type and shape. A role that the family may lack
  * gives out->data NULL. `layer` is ignored for roles that exist once. */
@@ -65,9 +54,6 @@ vt_status vti_source_find(const vt_gguf *gguf, const vti_hparams *hparams, vti_r
 /* Checks type and shape of a tensor that claims to be `role`; `name` begins the message. */
 vt_status vti_source_check(const vti_hparams *hparams, vti_role role, const vti_source *source,
                            const char *name, vt_error *err);
-
-/* False for a role that a model of this family may lack. */
-bool vti_role_required(const vti_hparams *hparams, vti_role role);
 
 /* Bytes the tensor will take once loaded. */
 uint64_t vti_tensor_bytes(const vti_kernels *kernels, vti_role role, const vti_source *source);
@@ -82,6 +68,14 @@ typedef struct vti_loader {
 /* Makes the kernel-ready tensor: packs a matrix, converts a vector to F32. */
 vt_status vti_tensor_load(const vti_loader *loader, vti_role role, const vti_source *source,
                           vti_tensor *out, vt_error *err);
+
+/* Matrix `slice` of a tensor; a view, not to be freed. */
+static inline vti_tensor vti_tensor_slice(const vti_tensor *tensor, uint32_t slice)
+{
+    vti_tensor view = *tensor;
+    view.data = (unsigned char *)tensor->data + slice * tensor->slice_bytes;
+    return view;
+}
 
 /* Layers [first, first + count) of the file, packed by the threads of `pool`. */
 vt_status vti_weights_load(const vt_gguf *gguf, const vti_hparams *hparams,
