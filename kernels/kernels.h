@@ -36,7 +36,7 @@ typedef enum vti_act_type {
     VTI_ACT_TYPE_COUNT
 } vti_act_type;
 
-/* Bytes of `tokens` rows of `cols` activations in that form. */
+/* Bytes of `tokens` rows of `cols` activations in that form; proportional to `tokens`. */
 typedef size_t vti_act_bytes_fn(size_t tokens, size_t cols);
 /* Converts `tokens` rows of x (row t at x + t * x_stride floats) into dst. Rows from token t on,
  * t a multiple of 4, can be converted by themselves to dst + bytes(t, cols), in parallel. Where x

@@ -127,7 +127,7 @@ static uint64_t device_needs(const vt_cluster *c, const vti_device *device)
         .batch_tokens = c->batch_tokens,
         .kv_type = c->kv_type,
     };
-    uint64_t session = vti_stage_bytes(&params, device->count);
+    uint64_t session = vti_stage_bytes(&params, device->first, device->count);
     uint64_t more = session > sum.largest_source_bytes ? session : sum.largest_source_bytes;
     return sum.loaded_bytes + more;
 }
@@ -199,7 +199,7 @@ static vt_status send_tensor(vt_cluster *c, vti_device *device, const walked_ten
         size_t bytes = left < VTI_WIRE_BLOCK_MAX ? (size_t)left : VTI_WIRE_BLOCK_MAX;
         uint8_t head[VTI_WIRE_BLOCK_HEADER_BYTES];
         vti_writer w = {head, sizeof head, 0, false};
-        vti_weights_block block = {tensor->role, s->type, s->rows, s->cols, offset};
+        vti_weights_block block = {tensor->role, s->type, s->slices, s->rows, s->cols, offset};
         vti_encode_block(&w, &block);
         vti_net_part parts[] = {{head, w.bytes}, {(const char *)s->data + offset, bytes}};
         VTI_TRY(vti_cluster_send_message(c, device, &header, parts, 2, err));

@@ -195,8 +195,13 @@ static vt_status begin_arrival(vti_engagement *e, const vti_weights_block *block
         return vti_fail(err, VT_ERR_PROTOCOL,
                         "%s of layer %" PRIu32 " was not expected",
                         vti_role_name(block->role), layer);
-    vti_source source = {.type = block->type, .rows = block->rows, .cols = block->cols};
-    source.size_bytes = vti_source_bytes(block->type, block->rows, block->cols);
+    vti_source source = {
+        .type = block->type,
+        .slices = block->slices,
+        .rows = block->rows,
+        .cols = block->cols,
+        .size_bytes = vti_source_bytes(block->type, block->slices, block->rows, block->cols),
+    };
     char name[64];
     snprintf(name, sizeof name, "%s of layer %" PRIu32, vti_role_name(block->role), layer);
     VTI_TRY(vti_source_check(&e->assignment.hparams, block->role, &source, name, err));
@@ -239,7 +244,8 @@ static vt_status on_weights(vti_engagement *e, const vti_net_event *event, vt_er
     vti_arrival *a = &e->arrival;
     uint32_t data_bytes = bytes - VTI_WIRE_BLOCK_HEADER_BYTES;
     if (a->layer != layer || a->role != block.role || a->source.type != block.type ||
-        a->source.rows != block.rows || a->source.cols != block.cols ||
+        a->source.slices != block.slices || a->source.rows != block.rows ||
+        a->source.cols != block.cols ||
         block.offset != a->received || data_bytes > a->source.size_bytes - a->received)
         return vti_fail(err, VT_ERR_PROTOCOL, "blocks of weights are out of order");
     memcpy(a->bytes + a->received, event->payload + VTI_WIRE_BLOCK_HEADER_BYTES, data_bytes);
@@ -370,7 +376,7 @@ static vt_status on_session(vti_engagement *e, const vti_net_event *event, vt_er
         .batch_tokens = s->batch_tokens,
         .kv_type = s->kv_type,
     };
-    VTI_TRY(check_budget(e, vti_stage_bytes(&params, e->weights->count),
+    VTI_TRY(check_budget(e, vti_stage_bytes(&params, e->weights->first, e->weights->count),
                          "the KV cache for this context", err));
     VTI_TRY(vti_stage_open(&params, &e->stage, err));
     e->epoch = event->header.epoch;
@@ -411,7 +417,8 @@ static vt_status on_step(vti_engagement *e, vti_net_event *event, vt_error *err)
     if (h->token_count < 1 || h->token_count > s->batch_tokens || h->token_begin > e->end ||
         h->token_count > s->context_tokens - h->token_begin ||
         h->message_bytes !=
-            vti_step_bytes(h->token_count, e->assignment.hparams.d, e->assignment.hop))
+            vti_step_bytes(h->token_count, e->assignment.hparams.d, e->assignment.hop) ||
+        vti_stage_resume(e->stage, h->token_begin) != h->token_begin)
         return vti_fail(err, VT_ERR_PROTOCOL, "a step does not fit the session");
     e->end = h->token_begin + h->token_count;
     uint64_t start = vti_now_ns();

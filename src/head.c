@@ -33,13 +33,8 @@ void vti_head_logits(vti_head *head, const float *h, uint32_t rows, float *logit
     for (size_t row = 0; row < rows; row++)
         m->kernels.rms_norm(head->norm + row * d, h + row * d, m->output_norm.data, d,
                             m->hparams.rms_eps);
-    vti_linear_input input = {
-        .kernels = &m->kernels,
-        .pool = m->pool,
-        .x = head->norm,
-        .tokens = rows,
-        .cols = d,
-        .act = head->act,
-    };
-    vti_linear(&input, &(const vti_product){logits, &m->output}, 1);
+    vti_act_type type = m->kernels.matmul[m->output.type].act;
+    vti_linear_input input = {.x = head->norm, .tokens = rows, .cols = d};
+    input.act[type] = head->act[type];
+    vti_linear(&m->kernels, m->pool, &(const vti_product){logits, &m->output, &input}, 1);
 }

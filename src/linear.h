@@ -8,11 +8,9 @@
 /* What matrices are multiplied with: x is tokens × cols floats. Forms that the kernels want are made
  * when the first matrix asks for them. */
 typedef struct vti_linear_input {
-    const vti_kernels *kernels;
-    vti_pool *pool;
     const float *x;
     uint32_t tokens, cols;
-    void *const *act; /* a buffer per vti_act_type, with room for tokens × cols */
+    void *act[VTI_ACT_TYPE_COUNT]; /* buffers with room for tokens × cols in each form */
     bool ready[VTI_ACT_TYPE_COUNT];
 } vti_linear_input;
 
@@ -20,12 +18,15 @@ typedef struct vti_linear_input {
 typedef struct vti_product {
     float *y;
     const vti_tensor *w;
+    vti_linear_input *x;
 } vti_product;
 
-enum { VTI_PRODUCTS_MAX = 3 };
+/* Gate and up of every expert. */
+enum { VTI_PRODUCTS_MAX = 2 * VTI_MAX_EXPERTS };
 
-/* y[t] = W x[t] for up to VTI_PRODUCTS_MAX matrices of one input, whose rows the pool's threads share
- * as if they were one matrix: one hand-over instead of three. */
-void vti_linear(vti_linear_input *input, const vti_product *products, size_t count);
+/* y[t] = W x[t] for up to VTI_PRODUCTS_MAX matrices, whose rows the pool's threads share as if they
+ * were one matrix: one hand-over instead of many. */
+void vti_linear(const vti_kernels *kernels, vti_pool *pool, const vti_product *products,
+                size_t count);
 
 #endif

@@ -1,9 +1,11 @@
 #include "model.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "families/family.h"
 #include "kv_cache.h"
 
 vt_model_params vt_model_params_default(void) { return (vt_model_params){0}; }
@@ -130,6 +132,12 @@ void vt_model_close(vt_model *model)
     free(model);
 }
 
+static uint64_t kv_bytes_per_token(const vt_model *model)
+{
+    vti_kv_params one = {&model->kernels, &model->hparams, 0, model->hparams.layers, 1, 1, VT_KV_F16};
+    return model->vocabulary_only ? 0 : vti_kv_cache_bytes(&one);
+}
+
 void vt_model_get_info(const vt_model *model, vt_model_info *out)
 {
     const vti_hparams *p = &model->hparams;
@@ -147,7 +155,7 @@ void vt_model_get_info(const vt_model *model, vt_model_info *out)
         .context_tokens = p->context,
         .parameters = model->parameters,
         .weight_bytes = model->weight_bytes,
-        .kv_bytes_per_token_f16 = vti_kv_cache_bytes(&model->kernels, p, p->layers, 1, VT_KV_F16),
+        .kv_bytes_per_token_f16 = kv_bytes_per_token(model),
     };
 }
 
@@ -198,6 +206,9 @@ void vti_model_embed(const vt_model *model, vt_token token, float *out)
     size_t row_bytes = (size_t)vti_source_bytes(embedding->type, 1, 1, embedding->cols);
     const char *row = (const char *)embedding->data + (size_t)token * row_bytes;
     model->kernels.matmul[embedding->type].dequantize(out, row, embedding->cols);
+    if (!vti_family_of(model->hparams.arch)->embedding_scaled) return;
+    float scale = sqrtf((float)embedding->cols);
+    for (uint32_t i = 0; i < embedding->cols; i++) out[i] *= scale;
 }
 
 vt_token vt_model_bos(const vt_model *model) { return vti_tokenizer_bos(model->tokenizer); }

@@ -65,7 +65,7 @@ static void choose_sizes(vt_session *s, const vt_session_params *p)
  * for in the middle of an answer. */
 static vt_status check_memory(const vti_stage_params *params, vt_error *err)
 {
-    uint64_t need = vti_stage_bytes(params, params->weights->count);
+    uint64_t need = vti_stage_bytes(params, params->weights->first, params->weights->count);
     uint64_t spare = vti_memory_spare_bytes();
     if (!spare || need <= spare) return VT_OK;
     return vti_fail(err, VT_ERR_MEMORY,
@@ -268,6 +268,8 @@ static vt_status compute(vt_session *s, const logits_sink *sink, vt_error *err)
 {
     if (s->computed == s->history_count) return VT_OK;
     s->logits_valid = false;
+    /* After a rewind or a step that was broken off, sliding windows may have moved on too far. */
+    s->computed = vti_stage_resume(s->stage, s->computed);
     bool remote = s->cluster && vti_cluster_has_remote(s->cluster);
     vt_status status = remote ? compute_in_cluster(s, sink, err) : compute_here(s, sink, err);
     if (remote && status != VT_OK) vti_cluster_forget_steps(s->cluster);

@@ -65,11 +65,9 @@ static void write_layer(vti_save_writer *w, const vti_kv_cache *cache, uint32_t 
 {
     vti_save_write_u32(w, first);
     for (uint32_t half = 0; half < 2; half++) {
-        for (uint32_t head = 0; head < cache->kv_heads; head++) {
-            for (uint32_t at = first, run; at < end; at += run) {
-                const void *rows = vti_kv_cache_run(cache, layer, half, head, at, end, &run);
-                vti_save_write(w, rows, run * cache->row_bytes);
-            }
+        for (uint32_t head = 0; head < cache->p.hparams->kv_heads; head++) {
+            const void *rows = vti_kv_cache_rows(cache, layer, half, head, first);
+            vti_save_write(w, rows, (end - first) * cache->row_bytes);
         }
     }
 }
@@ -77,10 +75,10 @@ static void write_layer(vti_save_writer *w, const vti_kv_cache *cache, uint32_t 
 static void write_kv(vti_save_writer *w, const vt_session *s)
 {
     const vti_kv_cache *cache = vti_stage_cache(s->stage);
-    vti_save_write_u32(w, cache->layers);
-    vti_save_write_u32(w, cache->kv_heads);
+    vti_save_write_u32(w, cache->p.layers);
+    vti_save_write_u32(w, cache->p.hparams->kv_heads);
     vti_save_write_u64(w, cache->row_bytes);
-    for (uint32_t layer = 0; layer < cache->layers; layer++)
+    for (uint32_t layer = 0; layer < cache->p.layers; layer++)
         write_layer(w, cache, layer, vti_kv_first(&s->model->hparams, layer, s->computed),
                     s->computed);
 }
@@ -95,6 +93,7 @@ vt_status vt_session_save(vt_session *s, const char *path, const void *blob, siz
                         blob_bytes, VT_SESSION_BLOB_MAX);
     vti_save_writer *w;
     VTI_TRY(vti_save_writer_open(path, prefix, &w, err));
+    s->computed = vti_stage_resume(s->stage, s->computed);
     uint32_t flags = (has_logits(s) ? HAS_LOGITS : 0) | (is_remote(s) ? 0 : HAS_KV);
     write_head(w, s, flags, blob_bytes);
     vti_save_write(w, blob, blob_bytes);
@@ -191,18 +190,15 @@ static vt_status read_layer(vti_save_reader *r, const vt_session *s, const vti_k
     const vti_kv_cache *shape = vti_stage_cache(s->stage);
     uint32_t first = vti_kv_first(&s->model->hparams, layer, end);
     for (uint32_t half = 0; half < 2; half++) {
-        for (uint32_t head = 0; head < shape->kv_heads; head++) {
-            for (uint32_t at = first, run = end - first; at < end; at += run) {
-                void *rows = NULL;
-                if (cache) rows = vti_kv_cache_run(cache, layer, half, head, at, end, &run);
-                VTI_TRY(vti_save_read(r, rows, run * shape->row_bytes, err));
-            }
+        for (uint32_t head = 0; head < shape->p.hparams->kv_heads; head++) {
+            void *rows = cache ? vti_kv_cache_rows(cache, layer, half, head, first) : NULL;
+            VTI_TRY(vti_save_read(r, rows, (end - first) * shape->row_bytes, err));
         }
     }
     return VT_OK;
 }
 
-static vt_status read_kv(vti_save_reader *r, const vt_session *s, const vti_kv_cache *cache,
+static vt_status read_kv(vti_save_reader *r, const vt_session *s, vti_kv_cache *cache,
                          uint32_t end, const char *path, vt_error *err)
 {
     const vti_kv_cache *shape = vti_stage_cache(s->stage);
@@ -211,8 +207,9 @@ static vt_status read_kv(vti_save_reader *r, const vt_session *s, const vti_kv_c
     VTI_TRY(vti_save_read_u32(r, &layers, err));
     VTI_TRY(vti_save_read_u32(r, &heads, err));
     VTI_TRY(vti_save_read_u64(r, &row_bytes, err));
-    bool fits = layers == s->model->hparams.layers && heads == shape->kv_heads &&
+    bool fits = layers == s->model->hparams.layers && heads == shape->p.hparams->kv_heads &&
                 row_bytes == shape->row_bytes;
+    if (cache) vti_kv_cache_restore(cache, end);
     for (uint32_t layer = 0; fits && layer < layers; layer++) {
         VTI_TRY(vti_save_read_u32(r, &first, err));
         fits = first == vti_kv_first(&s->model->hparams, layer, end);

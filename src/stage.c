@@ -1,6 +1,5 @@
 #include "stage_internal.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 /* One pass lays out the scratch: with memory NULL it only counts. */
@@ -28,6 +27,38 @@ static uint32_t widest_input(const vti_hparams *p)
     return widest > q ? widest : q;
 }
 
+static void place_rope(layout *l, vti_rope *rope, const vti_hparams *p, size_t tokens)
+{
+    rope->cos_sin = place_rows(l, tokens, p->rope_dims);
+    rope->frequency = place(l, p->rope_dims / 2 * sizeof(double));
+}
+
+static void place_moe(layout *l, vti_moe *m, const vti_stage_params *params)
+{
+    const vti_hparams *p = params->hparams;
+    size_t tokens = params->batch_tokens, slots = tokens * p->experts_used;
+    uint32_t widest = p->d > p->expert_ff ? p->d : p->expert_ff;
+    m->scores = place_rows(l, tokens, p->experts);
+    m->weight = place_rows(l, slots, 1);
+    m->shared_weight = place_rows(l, tokens, 1);
+    m->choice = place(l, slots * sizeof *m->choice);
+    m->slot = place(l, slots * sizeof *m->slot);
+    m->slot_token = place(l, slots * sizeof *m->slot_token);
+    m->first_slot = place(l, (p->experts + 1) * sizeof *m->first_slot);
+    m->in = place_rows(l, slots, p->d);
+    m->gate = place_rows(l, slots, p->expert_ff);
+    m->up = place_rows(l, slots, p->expert_ff);
+    m->out = place_rows(l, slots, p->d);
+    m->shared_out = place_rows(l, tokens, p->d);
+    m->inputs = place(l, p->experts * sizeof *m->inputs);
+    m->matrices = place(l, 2 * p->experts * sizeof *m->matrices);
+    m->products = place(l, (2 * p->experts + 1) * sizeof *m->products);
+    for (unsigned i = 0; i < VTI_ACT_TYPE_COUNT; i++) {
+        const vti_act_kernel *act = &params->kernels->act[i];
+        if (act->bytes) m->act[i] = place(l, vti_moe_act_offset(act, slots, p->experts, widest));
+    }
+}
+
 static size_t lay_out(vti_stage *s, const vti_stage_params *params, void *memory)
 {
     const vti_hparams *p = params->hparams;
@@ -42,35 +73,51 @@ static size_t lay_out(vti_stage *s, const vti_stage_params *params, void *memory
     s->gate = place_rows(&l, tokens, p->ff);
     s->up = place_rows(&l, tokens, p->ff);
     s->out = place_rows(&l, tokens, p->d);
-    s->cos_sin = place_rows(&l, tokens, p->rope_dims);
-    s->frequency = place(&l, p->rope_dims / 2 * sizeof(double));
+    place_rope(&l, &s->rope, p, tokens);
+    if (p->window) place_rope(&l, &s->local_rope, p, tokens);
     size_t parts = vti_attention_parts(params->context_tokens);
     s->partial = place_rows(&l, parts, q_width);
     s->part_sums = place_rows(&l, parts, 2 * (size_t)p->heads);
     for (unsigned i = 0; i < VTI_ACT_TYPE_COUNT; i++)
         if (params->kernels->act[i].bytes)
             s->act[i] = place(&l, params->kernels->act[i].bytes(tokens, widest_input(p)));
+    if (p->experts) place_moe(&l, &s->moe, params);
     return l.bytes;
 }
 
-uint64_t vti_stage_bytes(const vti_stage_params *params, uint32_t layer_count)
+static vti_kv_params kv_params(const vti_stage_params *params, uint32_t first, uint32_t count)
 {
-    vti_stage counted;
-    return lay_out(&counted, params, NULL) +
-           vti_kv_cache_bytes(params->kernels, params->hparams, layer_count,
-                              params->context_tokens, params->kv_type);
+    return (vti_kv_params){
+        .kernels = params->kernels,
+        .hparams = params->hparams,
+        .first = first,
+        .layers = count,
+        .context_tokens = params->context_tokens,
+        .batch_tokens = params->batch_tokens,
+        .type = params->kv_type,
+    };
 }
 
-/* Frequency of pair i is base^(-2i / rope_dims), divided by the file's factor for it if it has
- * some, and by the linear scale (RoFormer; llama-3 rope_freqs). */
-static void fill_frequencies(vti_stage *s)
+vti_stage_sizes vti_stage_size(const vti_stage_params *params, uint32_t first, uint32_t count)
+{
+    vti_stage counted = {0};
+    vti_kv_params kv = kv_params(params, first, count);
+    return (vti_stage_sizes){vti_kv_cache_bytes(&kv), lay_out(&counted, params, NULL)};
+}
+
+uint64_t vti_stage_bytes(const vti_stage_params *params, uint32_t first, uint32_t count)
+{
+    vti_stage_sizes sizes = vti_stage_size(params, first, count);
+    return sizes.kv_bytes + sizes.scratch_bytes;
+}
+
+static void init_rope(vti_stage *s)
 {
     const vti_hparams *p = s->p.hparams;
-    const vti_tensor *factors = &s->p.weights->rope_freqs;
-    for (uint32_t i = 0; i < p->rope_dims / 2; i++) {
-        double factor = factors->rows ? ((const float *)factors->data)[i] : 1.0;
-        s->frequency[i] = pow(p->rope_base, -2.0 * i / p->rope_dims) / (factor * p->rope_scale);
-    }
+    const vti_tensor *divisors = &s->p.weights->rope_freqs;
+    const vti_rope_params local = {.base = p->local_rope_base, .factor = 1, .magnitude = 1};
+    vti_rope_init(&s->rope, &p->rope, p->rope_dims, divisors->rows ? divisors->data : NULL);
+    if (p->window) vti_rope_init(&s->local_rope, &local, p->rope_dims, NULL);
 }
 
 vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_error *err)
@@ -79,22 +126,21 @@ vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_err
     vti_stage *s = calloc(1, sizeof *s);
     if (!s) return vti_fail(err, VT_ERR_MEMORY, "no memory for a stage");
     s->p = *params;
+    s->family = vti_family_of(params->hparams->arch);
     size_t bytes = lay_out(s, params, NULL);
     s->memory = aligned_alloc(64, bytes);
     vt_status status = VT_OK;
     if (!s->memory)
         status = vti_fail(err, VT_ERR_MEMORY,
                           "no memory for %zu bytes of scratch; a smaller batch needs less", bytes);
-    else
-        status = vti_kv_cache_open(&s->cache, params->kernels, params->hparams,
-                                   params->weights->count, params->context_tokens,
-                                   params->kv_type, err);
+    vti_kv_params kv = kv_params(params, params->weights->first, params->weights->count);
+    if (status == VT_OK) status = vti_kv_cache_open(&s->cache, &kv, err);
     if (status != VT_OK) {
         vti_stage_close(s);
         return status;
     }
     lay_out(s, params, s->memory);
-    fill_frequencies(s);
+    init_rope(s);
     *out = s;
     return VT_OK;
 }
@@ -110,3 +156,8 @@ void vti_stage_close(vti_stage *stage)
 uint64_t vti_stage_kv_bytes(const vti_stage *stage) { return stage->cache.size_bytes; }
 
 vti_kv_cache *vti_stage_cache(vti_stage *stage) { return &stage->cache; }
+
+uint32_t vti_stage_resume(const vti_stage *stage, uint32_t position)
+{
+    return vti_kv_cache_resume(&stage->cache, position);
+}

@@ -18,16 +18,27 @@ typedef struct vti_stage_params {
     vt_kv_type kv_type;
 } vti_stage_params;
 
-/* Bytes of KV cache and scratch such a stage takes, weights not counted. */
-uint64_t vti_stage_bytes(const vti_stage_params *params, uint32_t layer_count);
+/* Bytes of KV cache and of scratch that a stage of layers [first, first + count) takes; of the
+ * parameters, pool and weights are ignored. */
+typedef struct vti_stage_sizes {
+    uint64_t kv_bytes, scratch_bytes;
+} vti_stage_sizes;
+vti_stage_sizes vti_stage_size(const vti_stage_params *params, uint32_t first, uint32_t count);
+uint64_t vti_stage_bytes(const vti_stage_params *params, uint32_t first, uint32_t count);
 
 /* Copies *params; what it points to must outlive the stage. */
 vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_error *err);
 void vti_stage_close(vti_stage *stage);
 
+/* The largest position up to `position` (which was computed) from which computing can go on: 0 if
+ * layers with a sliding window have dropped what it needs. All stages of a model that were given the
+ * same steps say the same. */
+uint32_t vti_stage_resume(const vti_stage *stage, uint32_t position);
+
 /* Runs all layers of the stage. h: the residual stream, tokens × d floats, changed in place, of the
- * tokens at [position, position + tokens). Positions before it must have been computed.
- * tokens <= batch_tokens, position + tokens <= context_tokens. */
+ * tokens at [position, position + tokens). Positions before it must have been computed, and
+ * vti_stage_resume let `position` stand. tokens <= batch_tokens, position + tokens <=
+ * context_tokens. */
 void vti_stage_forward(vti_stage *stage, float *h, uint32_t position, uint32_t tokens);
 
 uint64_t vti_stage_kv_bytes(const vti_stage *stage);

@@ -76,25 +76,38 @@ static uint32_t read_enum(vti_reader *r, uint32_t count)
 
 static bool finished(const vti_reader *r) { return !r->failed && r->at == r->bytes; }
 
+/* The numbers of hparams that travel as they are, in this order. */
+#define HPARAMS_U32(X, p)                                                                          \
+    X(p->layers) X(p->d) X(p->heads) X(p->kv_heads) X(p->head_dim) X(p->ff) X(p->vocab)            \
+    X(p->context) X(p->rope_dims) X(p->window) X(p->window_period) X(p->experts)                   \
+    X(p->experts_used) X(p->expert_ff) X(p->expert_norm) X(p->rope.original_context)
+#define HPARAMS_F32(X, p)                                                                          \
+    X(p->expert_scale) X(p->rms_eps) X(p->attention_scale) X(p->local_rope_base) X(p->rope.base)   \
+    X(p->rope.factor) X(p->rope.beta_fast) X(p->rope.beta_slow) X(p->rope.extrapolation)           \
+    X(p->rope.magnitude)
+
 static void write_hparams(vti_writer *w, const vti_hparams *p)
 {
-    const uint32_t numbers[] = {(uint32_t)p->arch, p->layers, p->d, p->heads, p->kv_heads,
-                                p->head_dim, p->ff, p->vocab, p->context, p->rope_dims};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) vti_write_u32(w, numbers[i]);
-    write_f32(w, p->rope_base);
-    write_f32(w, p->rope_scale);
-    write_f32(w, p->rms_eps);
+    vti_write_u32(w, (uint32_t)p->arch);
+    vti_write_u32(w, (uint32_t)p->rope.scaling);
+#define X(field) vti_write_u32(w, field);
+    HPARAMS_U32(X, p)
+#undef X
+#define X(field) write_f32(w, field);
+    HPARAMS_F32(X, p)
+#undef X
 }
 
 static void read_hparams(vti_reader *r, vti_hparams *p)
 {
     p->arch = (vti_arch)read_enum(r, VTI_ARCH_COUNT);
-    uint32_t *const numbers[] = {&p->layers, &p->d, &p->heads, &p->kv_heads, &p->head_dim,
-                                 &p->ff, &p->vocab, &p->context, &p->rope_dims};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) *numbers[i] = vti_read_u32(r);
-    p->rope_base = read_f32(r);
-    p->rope_scale = read_f32(r);
-    p->rms_eps = read_f32(r);
+    p->rope.scaling = (vti_rope_scaling)read_enum(r, VTI_ROPE_SCALING_COUNT);
+#define X(field) field = vti_read_u32(r);
+    HPARAMS_U32(X, p)
+#undef X
+#define X(field) field = read_f32(r);
+    HPARAMS_F32(X, p)
+#undef X
 }
 
 bool vti_encode_assignment(vti_writer *w, const vti_assignment *a)
@@ -128,6 +141,7 @@ bool vti_encode_block(vti_writer *w, const vti_weights_block *block)
 {
     vti_write_u32(w, (uint32_t)block->role);
     vti_write_u32(w, (uint32_t)block->type);
+    vti_write_u32(w, block->slices);
     vti_write_u32(w, block->rows);
     vti_write_u32(w, block->cols);
     vti_write_u64(w, block->offset);
@@ -140,6 +154,7 @@ bool vti_decode_block(const uint8_t *data, size_t bytes, vti_weights_block *out)
     vti_reader r = {data, VTI_WIRE_BLOCK_HEADER_BYTES, 0, false};
     out->role = (vti_role)read_enum(&r, VTI_ROLE_COUNT);
     out->type = (vti_weight_type)read_enum(&r, VTI_WEIGHT_TYPE_COUNT);
+    out->slices = vti_read_u32(&r);
     out->rows = vti_read_u32(&r);
     out->cols = vti_read_u32(&r);
     out->offset = vti_read_u64(&r);

@@ -27,7 +27,7 @@ typedef enum vti_message {
 enum {
     VTI_CLUSTER_ID_BYTES = 16,
     VTI_WIRE_ADDRESS_MAX = VTI_NET_ADDRESS_MAX - 1,
-    VTI_WIRE_BLOCK_HEADER_BYTES = 24,
+    VTI_WIRE_BLOCK_HEADER_BYTES = 28,
     VTI_WIRE_BLOCK_MAX = 1 << 20,   /* weight bytes of one WEIGHTS message */
     VTI_WIRE_SMALL_MAX = 512,       /* any message but WEIGHTS and STEP */
     VTI_WIRE_BUSY_BYTES = 8,        /* one busy time in a STEP */
@@ -54,7 +54,7 @@ typedef struct vti_assignment {
 typedef struct vti_weights_block {
     vti_role role;
     vti_weight_type type;
-    uint32_t rows, cols;
+    uint32_t slices, rows, cols;
     uint64_t offset; /* of this block in the tensor's bytes */
 } vti_weights_block;
 

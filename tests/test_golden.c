@@ -119,6 +119,25 @@ static void llama(void **state)
     check_shared("t-llama");
 }
 
+/* The window is 32 tokens: most of the positions are beyond it. */
+static void gemma3(void **state)
+{
+    (void)state;
+    check_shared("t-gemma3");
+}
+
+static void qwen3(void **state)
+{
+    (void)state;
+    check_shared("t-qwen3");
+}
+
+static void qwen2moe(void **state)
+{
+    (void)state;
+    check_shared("t-qwen2moe");
+}
+
 static void default_model(void **state)
 {
     (void)state;
@@ -152,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comparison_notices), cmocka_unit_test(default_model),
         cmocka_unit_test(qwen2), cmocka_unit_test(qwen2_odd), cmocka_unit_test(llama),
+        cmocka_unit_test(gemma3), cmocka_unit_test(qwen3), cmocka_unit_test(qwen2moe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
