@@ -263,16 +263,31 @@ vt_status vt_cluster_get_device(const vt_cluster *cluster, size_t index, vt_devi
 
 typedef struct vt_session vt_session;
 
-/* How the next token is drawn, applied in this order. */
+/* Added to a token's logit before anything else; -INFINITY: never drawn. */
+typedef struct vt_logit_bias {
+    vt_token token;
+    float bias;
+} vt_logit_bias;
+
+/* How the next token is drawn, applied in this order; docs/sampling.md has the formulas. A session
+ * copies it, the list of biases included. A value out of range is ERR_ARGUMENT naming the field. */
 typedef struct vt_sampling {
+    const vt_logit_bias *logit_bias; /* logit_bias_count of them, in any order */
+    size_t logit_bias_count;
     float repeat_penalty;        /* 1: off. Divides positive, multiplies negative logits … */
+    float frequency_penalty;     /* 0: off. Subtracted once per occurrence, -100 to 100 … */
+    float presence_penalty;      /* 0: off. Subtracted once … */
     uint32_t repeat_last_tokens; /* … of the tokens seen last, that many */
     uint32_t top_k;              /* 0: off */
+    float typical_p;             /* 1: off. Locally typical sampling */
     float top_p;                 /* 1: off */
-    float min_p;                 /* 0: off. Relative to the most likely token */
+    float min_p;                 /* 0: off. Relative to the most likely token that is left */
     float temperature;           /* 0: always the most likely token */
     uint64_t seed;               /* same seed, same model, same text: same answer */
+    uint32_t logprobs; /* 0: off; N: log probabilities of each drawn token and of the N likeliest */
 } vt_sampling;
+
+enum { VT_LOGPROBS_MAX = 100 };
 
 typedef struct vt_session_params {
     uint32_t context_tokens; /* 0: the model's, at most 4096 */
@@ -296,15 +311,34 @@ typedef enum vt_stop_reason {
     VT_STOP_TOKEN,   /* the model ended its text */
     VT_STOP_CONTEXT, /* no room left in the context */
     VT_STOP_CALLER,  /* the callback said stop, or vt_session_cancel was called */
+    VT_STOP_STRING,  /* a stop string appeared */
 } vt_stop_reason;
 
 /* A piece of text that may be shown now: whole UTF-8 sequences. Return false to stop. */
 typedef bool (*vt_text_fn)(void *user, const char *text, size_t text_bytes);
 
+/* A token and the natural logarithm of its probability. */
+typedef struct vt_logprob {
+    vt_token token;
+    float logprob;
+} vt_logprob;
+
+/* A token that was drawn. With vt_sampling.logprobs also its log probability as the model gave it,
+ * that is before bias, penalties, filters and temperature, and those of the likeliest tokens, best
+ * first; without, `logprob` is 0 and `top_count` 0. Valid during the call. */
+typedef struct vt_drawn {
+    vt_logprob drawn;
+    const vt_logprob *top;
+    size_t top_count;
+} vt_drawn;
+
+/* Return false to stop. */
+typedef bool (*vt_token_fn)(void *user, const vt_drawn *token);
+
 /* Logits of one position, `vocabulary_tokens` floats, valid during the call. Return false to stop. */
 typedef bool (*vt_logits_fn)(void *user, uint32_t position, const float *logits);
 
-vt_sampling vt_sampling_default(void); /* temperature 0.7, top_k 40, top_p 0.95, min_p 0.05 */
+vt_sampling vt_sampling_default(void); /* temperature 0.7, top_k 40, top_p 0.95, min_p 0.05, … */
 vt_session_params vt_session_params_default(void);
 
 /* ERR_MEMORY says what the KV cache would need; ERR_BUSY: the cluster has a session already. */
@@ -330,6 +364,34 @@ vt_status vt_session_next(vt_session *session, vt_token *out, vt_error *err);
 /* Draws up to max_tokens tokens and streams their text. The stop token is not shown. */
 vt_status vt_session_generate(vt_session *session, uint64_t max_tokens, vt_text_fn on_text,
                               void *user, vt_stop_reason *reason, vt_error *err);
+
+/* The same with more choices. */
+typedef struct vt_generation {
+    uint64_t max_tokens;
+    const char *const *stop; /* stop_count texts that end the answer. What stands before one is
+                                delivered, the text itself and what follows is not, wherever the
+                                borders of the tokens lie; the history keeps all tokens drawn */
+    size_t stop_count;
+    vt_text_fn on_text;      /* NULL: no text is wanted */
+    vt_token_fn on_token;    /* every token drawn, the stop token too, before its text; or NULL */
+    void *user;              /* of both */
+} vt_generation;
+
+enum { VT_STOP_STRINGS_MAX = 64, VT_STOP_STRING_BYTES_MAX = 1024 };
+
+vt_generation vt_generation_default(void); /* no end but the model's own */
+
+/* ERR_ARGUMENT for a stop string that is empty, too long or not UTF-8. */
+vt_status vt_session_generate_with(vt_session *session, const vt_generation *generation,
+                                   vt_stop_reason *reason, vt_error *err);
+
+/* Draws by these parameters from now on; on failure by the old ones. The random sequence goes on,
+ * unless the seed is another one. */
+vt_status vt_session_set_sampling(vt_session *session, const vt_sampling *sampling, vt_error *err);
+
+/* Log probabilities of the token drawn last; `out` belongs to the session until its next call.
+ * ERR_ARGUMENT if none was drawn yet or vt_sampling.logprobs is 0. */
+vt_status vt_session_get_drawn(const vt_session *session, vt_drawn *out, vt_error *err);
 
 /* Forgets all but the first `tokens` tokens (0: everything). */
 vt_status vt_session_rewind(vt_session *session, uint32_t tokens, vt_error *err);

@@ -21,7 +21,7 @@ static vti_sampler open_sampler(vt_sampling params)
 
 static vt_sampling plain(void)
 {
-    return (vt_sampling){.repeat_penalty = 1, .top_p = 1, .temperature = 1, .seed = 7};
+    return (vt_sampling){.repeat_penalty = 1, .typical_p = 1, .top_p = 1, .temperature = 1, .seed = 7};
 }
 
 static vt_token draw(vti_sampler *sampler, const float *logits)

@@ -16,8 +16,16 @@ typedef enum cli_kind {
     CLI_F32,    /* float *, low … high */
     CLI_SIZE,   /* uint64_t *: bytes, "512M", "1.5G" */
     CLI_KV,     /* vt_kv_type * */
+    CLI_LIST,   /* cli_list *: a string each time it is given */
     CLI_HEADING /* only a line in --help */
 } cli_kind;
+
+enum { CLI_LIST_MAX = 64 };
+
+typedef struct cli_list {
+    const char *items[CLI_LIST_MAX];
+    size_t count;
+} cli_list;
 
 typedef struct cli_option {
     const char *name; /* without the two dashes */
@@ -143,6 +151,45 @@ bool cli_interrupted(void);
 
 /* Table of devices and what they run, on stderr. With `busy`, shares of the time since `start`. */
 void cli_print_devices(const cli_compute *compute, bool busy);
+
+/* --- sampling ---------------------------------------------------------------------------------- */
+
+/* What of the sampling options is not a number. */
+typedef struct cli_sampling {
+    cli_list bias, stop;
+    vt_logit_bias *parsed; /* what vt_sampling.logit_bias points to after cli_sampling_finish */
+} cli_sampling;
+
+/* `s`: a vt_sampling, `c`: a cli_sampling. */
+#define CLI_SAMPLING_OPTIONS(s, c)                                                                 \
+    {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Sampling, in this order"},                           \
+    {"logit-bias", 0, CLI_LIST, &(c).bias, 0, 0, "ID:X,…",                                         \
+     "add X to the logit of token ID; -inf: never draw it"},                                       \
+    {"repeat-penalty", 0, CLI_F32, &(s).repeat_penalty, 0.01, 100, "X",                            \
+     "make tokens seen lately less likely; 1: off (1)"},                                           \
+    {"frequency-penalty", 0, CLI_F32, &(s).frequency_penalty, -100, 100, "X",                      \
+     "the same by X per time it was seen; 0: off (0)"},                                            \
+    {"presence-penalty", 0, CLI_F32, &(s).presence_penalty, -100, 100, "X",                        \
+     "the same by X once; 0: off (0)"},                                                            \
+    {"repeat-last", 0, CLI_U32, &(s).repeat_last_tokens, 0, 16777216, "N",                         \
+     "tokens that the penalties look back (64)"},                                                  \
+    {"top-k", 0, CLI_U32, &(s).top_k, 0, 16777216, "N", "only the N most likely; 0: off (40)"},    \
+    {"typical", 0, CLI_F32, &(s).typical_p, 0.000001, 1, "X",                                      \
+     "only the most typical that make up X; 1: off (1)"},                                          \
+    {"top-p", 0, CLI_F32, &(s).top_p, 0.000001, 1, "X",                                            \
+     "only the most likely that make up X; 1: off (0.95)"},                                        \
+    {"min-p", 0, CLI_F32, &(s).min_p, 0, 1, "X",                                                   \
+     "only those at least X times as likely as the first; 0: off (0.05)"},                         \
+    {"temperature", 't', CLI_F32, &(s).temperature, 0, 100, "X",                                   \
+     "0: always the most likely token (0.7)"},                                                     \
+    {"seed", 's', CLI_U64, &(s).seed, 0, 0, "N",                                                   \
+     "same seed, same text (default: a new one each time)"},                                       \
+    {"stop", 0, CLI_LIST, &(c).stop, 0, 0, "TEXT",                                                 \
+     "end before TEXT would appear; may be given several times"}
+
+/* Turns the texts into what the library takes. An exit code after an error line. */
+int cli_sampling_finish(cli_sampling *c, vt_sampling *sampling);
+void cli_sampling_free(cli_sampling *c);
 
 /* --- local device processes -------------------------------------------------------------------- */
 

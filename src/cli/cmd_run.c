@@ -9,6 +9,7 @@
 
 typedef struct run_options {
     cli_compute compute;
+    cli_sampling sampling;
     const char *prompt, *file;
     uint64_t tokens;
     bool json, no_echo, special;
@@ -30,21 +31,15 @@ static int parse(run_options *o, int argc, char **argv)
          "control tokens in the prompt, such as <|im_start|>, have their meaning"},
         {"no-echo", 0, CLI_FLAG, &o->no_echo, 0, 0, NULL, "do not print the prompt"},
         {"json", 0, CLI_FLAG, &o->json, 0, 0, NULL, "print one JSON object with text and figures"},
-        {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Sampling"},
-        {"temperature", 't', CLI_F32, &s->temperature, 0, 100, "X",
-         "0: always the most likely token (default: 0.7)"},
-        {"top-k", 0, CLI_U32, &s->top_k, 0, 16777216, "N", "only the N most likely; 0: off (40)"},
-        {"top-p", 0, CLI_F32, &s->top_p, 0.000001, 1, "X",
-         "only the most likely that make up X; 1: off (0.95)"},
-        {"min-p", 0, CLI_F32, &s->min_p, 0, 1, "X",
-         "only those at least X times as likely as the first; 0: off (0.05)"},
-        {"repeat-penalty", 0, CLI_F32, &s->repeat_penalty, 0.01, 100, "X", "1: off (1)"},
-        {"repeat-last", 0, CLI_U32, &s->repeat_last_tokens, 0, 16777216, "N",
-         "tokens that the penalty looks back (64)"},
-        {"seed", 's', CLI_U64, &s->seed, 0, 0, "N", "same seed, same text (default: a new one each time)"},
+        {"logprobs", 0, CLI_U32, &s->logprobs, 1, VT_LOGPROBS_MAX, "N",
+         "with --json: log probabilities of each token and of the N likeliest"},
+        CLI_SAMPLING_OPTIONS(*s, o->sampling),
         {0},
     };
-    return cli_parse(&cli_run, options, argc, argv, NULL, NULL);
+    int code = cli_parse(&cli_run, options, argc, argv, NULL, NULL);
+    if (code == CLI_OK && s->logprobs && !o->json)
+        return cli_error(CLI_USAGE, "--logprobs needs --json");
+    return code == CLI_OK ? cli_sampling_finish(&o->sampling, s) : code;
 }
 
 static char *read_prompt(const run_options *o, size_t *bytes, int *code)
@@ -72,6 +67,8 @@ typedef struct text_buffer {
     char *data;
     size_t bytes, capacity;
     bool print, failed; /* to stdout as it comes */
+    const vt_model *model;
+    json_t *logprobs;   /* NULL: not wanted */
 } text_buffer;
 
 static bool on_text(void *user, const char *text, size_t bytes)
@@ -93,6 +90,35 @@ static bool on_text(void *user, const char *text, size_t bytes)
     return true;
 }
 
+/* {"id", "token", "logprob"}; a part of a character has "bytes" instead of "token". */
+static json_t *logprob_json(const vt_model *model, const vt_logprob *item)
+{
+    size_t bytes;
+    const char *text = vt_token_bytes(model, item->token, &bytes);
+    json_t *object = json_pack("{s:i, s:f}", "id", (int)item->token, "logprob",
+                               (double)item->logprob);
+    json_t *string = json_stringn(text, bytes);
+    if (string) {
+        json_object_set_new(object, "token", string);
+        return object;
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < bytes; i++)
+        json_array_append_new(list, json_integer((unsigned char)text[i]));
+    json_object_set_new(object, "bytes", list);
+    return object;
+}
+
+static bool on_token(void *user, const vt_drawn *token)
+{
+    text_buffer *b = user;
+    json_t *object = logprob_json(b->model, &token->drawn), *top = json_array();
+    for (size_t i = 0; i < token->top_count; i++)
+        json_array_append_new(top, logprob_json(b->model, &token->top[i]));
+    json_object_set_new(object, "top", top);
+    return json_array_append_new(b->logprobs, object) == 0;
+}
+
 static double per_second(uint64_t count, uint64_t ns)
 {
     return ns ? (double)count * 1e9 / (double)ns : 0;
@@ -105,6 +131,7 @@ static const char *reason_text(vt_stop_reason reason)
     case VT_STOP_TOKEN: return "stop";
     case VT_STOP_CONTEXT: return "context";
     case VT_STOP_CALLER: return "interrupted";
+    case VT_STOP_STRING: return "stop_string";
     }
     return "?";
 }
@@ -152,6 +179,7 @@ static int print_json(const run_options *o, const text_buffer *text, vt_stop_rea
         per_second(s.decode_tokens, s.decode_ns), "context_tokens", (json_int_t)s.context_tokens,
         "used_tokens", (json_int_t)s.used_tokens, "seed",
         (json_int_t)o->compute.session.sampling.seed, "devices", devices_json(&o->compute));
+    if (object && text->logprobs) json_object_set(object, "logprobs", text->logprobs);
     if (!object || json_dumpf(object, stdout, JSON_REAL_PRECISION(6)) != 0)
         return cli_error(VT_ERR_IO, "cannot write the answer");
     json_decref(object);
@@ -165,14 +193,23 @@ static int answer(run_options *o, const char *prompt, size_t bytes)
 {
     vt_error err;
     vt_stop_reason reason = VT_STOP_LENGTH;
-    text_buffer text = {.print = !o->json};
+    text_buffer text = {.print = !o->json, .model = o->compute.model};
+    if (o->compute.session.sampling.logprobs) text.logprobs = json_array();
+    vt_generation generation = {
+        .max_tokens = o->tokens,
+        .stop = o->sampling.stop.items,
+        .stop_count = o->sampling.stop.count,
+        .on_text = on_text,
+        .on_token = text.logprobs ? on_token : NULL,
+        .user = &text,
+    };
     unsigned flags = VT_TOKENIZE_BOS | (o->special ? VT_TOKENIZE_SPECIAL : 0);
     cli_cancel_on_interrupt(o->compute.handle);
     if (!o->json) cli_print_devices(&o->compute, false);
     if (text.print && !o->no_echo) on_text(&text, prompt, bytes);
     vt_status status = vt_session_feed_text(o->compute.handle, prompt, bytes, flags, &err);
     if (status == VT_OK)
-        status = vt_session_generate(o->compute.handle, o->tokens, on_text, &text, &reason, &err);
+        status = vt_session_generate_with(o->compute.handle, &generation, &reason, &err);
     int code = CLI_OK;
     if (text.print) {
         putchar('\n');
@@ -187,6 +224,7 @@ static int answer(run_options *o, const char *prompt, size_t bytes)
     if (code == CLI_OK && o->json) code = print_json(o, &text, reason);
     if (code == CLI_OK && !o->json) print_figures(o, reason);
     free(text.data);
+    json_decref(text.logprobs);
     return code == CLI_OK && cli_interrupted() ? 130 : code;
 }
 
@@ -196,16 +234,16 @@ static int run(int argc, char **argv)
     cli_compute_init(&o.compute);
     o.compute.session.sampling.seed = cli_now_ns() % 1000000007;
     int code = parse(&o, argc, argv);
-    if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
     size_t bytes = 0;
-    char *prompt = read_prompt(&o, &bytes, &code);
+    char *prompt = code == CLI_OK ? read_prompt(&o, &bytes, &code) : NULL;
     if (prompt) code = cli_open_compute(&o.compute);
     if (prompt && code == CLI_OK) {
         code = answer(&o, prompt, bytes);
         cli_close_compute(&o.compute);
     }
     free(prompt);
-    return code;
+    cli_sampling_free(&o.sampling);
+    return code == CLI_DONE ? CLI_OK : code;
 }
 
 const cli_command cli_run = {

@@ -109,6 +109,16 @@ static int set_kv(const cli_option *o, const char *text)
     return bad_value(o, text, "f16, f32 or q8");
 }
 
+static int add_to_list(const cli_option *o, const char *text)
+{
+    cli_list *list = o->target;
+    if (list->count == CLI_LIST_MAX)
+        return cli_error(CLI_USAGE, "--%s was given too often; at most %d times", o->name,
+                         CLI_LIST_MAX);
+    list->items[list->count++] = text;
+    return CLI_OK;
+}
+
 static int set_value(const cli_option *o, const char *text)
 {
     switch (o->kind) {
@@ -118,6 +128,7 @@ static int set_value(const cli_option *o, const char *text)
     case CLI_F32: return set_float(o, text);
     case CLI_SIZE: return set_size(o, text);
     case CLI_KV: return set_kv(o, text);
+    case CLI_LIST: return add_to_list(o, text);
     case CLI_FLAG:
     case CLI_HEADING: break;
     }
