@@ -35,6 +35,15 @@ static const char *const stop_names[] = {
 
 #define STOP_NAME_COUNT (sizeof stop_names / sizeof stop_names[0])
 
+/* Names with which published templates begin or enclose turns. */
+static const char *const turn_names[] = {
+    "<|im_start|>", "<start_of_turn>", "<|start_header_id|>", "<|end_header_id|>",
+    "[INST]",       "[/INST]",         "[SYSTEM_PROMPT]",     "[/SYSTEM_PROMPT]",
+    "<|user|>",     "<|assistant|>",   "<|system|>",
+};
+
+#define TURN_NAME_COUNT (sizeof turn_names / sizeof turn_names[0])
+
 static vt_token public_id(uint32_t id) { return id == VTI_NO_ID ? VT_TOKEN_NONE : (vt_token)id; }
 
 /* --- opening --------------------------------------------------------------------------------- */
@@ -57,7 +66,14 @@ static void add_stop(vti_tokenizer *tokenizer, uint32_t id)
     if (tokenizer->stop_count < STOPS_MAX) tokenizer->stops[tokenizer->stop_count++] = id;
 }
 
-/* Some files have the end-of-turn token among the user-defined ones. It ends turns all the same,
+static bool is_one_of(const char *const *names, size_t count, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(names[i]) == bytes && memcmp(names[i], text, bytes) == 0) return true;
+    return false;
+}
+
+/* Some files have the tokens around turns among the user-defined ones. They end turns all the same,
  * and must not come out of a user's text. */
 static void add_named_stops(vti_tokenizer *tokenizer)
 {
@@ -66,11 +82,10 @@ static void add_named_stops(vti_tokenizer *tokenizer)
         if (*type != VTI_TOKEN_CONTROL && *type != VTI_TOKEN_USER_DEFINED) continue;
         size_t bytes;
         const char *text = vti_strings_get(&tokenizer->vocabulary.texts, id, &bytes);
-        for (size_t i = 0; i < STOP_NAME_COUNT; i++) {
-            if (strlen(stop_names[i]) != bytes || memcmp(stop_names[i], text, bytes) != 0) continue;
+        bool stop = is_one_of(stop_names, STOP_NAME_COUNT, text, bytes);
+        if (stop) add_stop(tokenizer, id);
+        if (stop || is_one_of(turn_names, TURN_NAME_COUNT, text, bytes))
             *type = VTI_TOKEN_CONTROL;
-            add_stop(tokenizer, id);
-        }
     }
 }
 
@@ -251,12 +266,74 @@ vt_status vti_tokenizer_encode(const vti_tokenizer *tokenizer, const char *text,
     return VT_OK;
 }
 
+/* Encodes all text up to `end` that was not encoded yet, then a token. */
+static vt_status encode_up_to(encode_call *call, const char *text, size_t *done, size_t end,
+                              uint32_t token, vt_error *err)
+{
+    VTI_TRY(encode_text(call, text + *done, end - *done, err));
+    if (token != VTI_NO_ID) vti_sink_put(&call->sink, token);
+    *done = end;
+    return VT_OK;
+}
+
+/* Cuts at the named tokens of each part; text goes on over the seams. */
+static vt_status encode_marked(encode_call *call, const char *text, const vti_part *parts,
+                               size_t part_count, vt_error *err)
+{
+    const vti_tokenizer *tokenizer = call->tokenizer;
+    size_t done = 0, at = 0;
+    for (size_t i = 0; i < part_count; i++) {
+        if (parts[i].kind == VTI_PART_TOKEN) {
+            VTI_TRY(encode_up_to(call, text, &done, at, (uint32_t)parts[i].token, err));
+            continue;
+        }
+        const vti_special_set *set =
+            parts[i].kind == VTI_PART_TEMPLATE ? &tokenizer->named : &tokenizer->user_defined;
+        size_t end = at + parts[i].bytes;
+        for (;;) {
+            vti_special_match match = vti_special_find(set, text, end, at);
+            if (match.id == VTI_NO_ID) break;
+            VTI_TRY(encode_up_to(call, text, &done, match.start, match.id, err));
+            at = done = match.start + match.bytes;
+        }
+        at = end;
+    }
+    return encode_up_to(call, text, &done, at, VTI_NO_ID, err);
+}
+
+vt_status vti_tokenizer_encode_parts(const vti_tokenizer *tokenizer, const char *text,
+                                     const vti_part *parts, size_t part_count, vt_token *tokens,
+                                     size_t capacity, size_t *count, vt_error *err)
+{
+    size_t bytes = 0;
+    *count = 0;
+    for (size_t i = 0; i < part_count; i++)
+        if (parts[i].kind != VTI_PART_TOKEN) bytes += parts[i].bytes;
+    if (bytes > TEXT_MAX)
+        return vti_fail(err, VT_ERR_ARGUMENT, "text of %zu bytes, expected at most %zu", bytes,
+                        TEXT_MAX);
+    encode_call call = {.tokenizer = tokenizer, .sink = {.tokens = tokens, .capacity = capacity}};
+    vt_status status = open_call(&call, bytes, err);
+    if (status == VT_OK) status = encode_marked(&call, text, parts, part_count, err);
+    close_call(&call);
+    if (status != VT_OK) return status;
+    *count = call.sink.count;
+    if (call.sink.count > capacity)
+        return vti_fail(err, VT_ERR_ARGUMENT, "the text has %zu tokens, there is room for %zu",
+                        call.sink.count, capacity);
+    return VT_OK;
+}
+
 /* --- questions ------------------------------------------------------------------------------- */
 
 static bool is_token(const vti_tokenizer *tokenizer, vt_token token)
 {
     return token >= 0 && (uint32_t)token < tokenizer->vocabulary.bytes.count;
 }
+
+bool vti_tokenizer_adds_bos(const vti_tokenizer *tokenizer) { return tokenizer->add_bos; }
+
+bool vti_tokenizer_is_spm(const vti_tokenizer *tokenizer) { return tokenizer->spm != NULL; }
 
 uint32_t vti_tokenizer_size(const vti_tokenizer *tokenizer)
 {

@@ -20,6 +20,33 @@ vt_status vti_tokenizer_encode(const vti_tokenizer *tokenizer, const char *text,
                                unsigned flags, vt_token *tokens, size_t capacity, size_t *count,
                                vt_error *err);
 
+/* A stretch of a text that was put together from a template and from what people wrote. */
+typedef enum vti_part_kind {
+    VTI_PART_PLAIN,    /* somebody's words: control tokens in it are ordinary characters */
+    VTI_PART_TEMPLATE, /* the template's own: control tokens have their meaning */
+    VTI_PART_TOKEN,    /* one token, no text */
+} vti_part_kind;
+
+typedef struct vti_part {
+    vti_part_kind kind;
+    vt_token token; /* VTI_PART_TOKEN */
+    size_t bytes;   /* the others: behind the text of the part before */
+} vti_part;
+
+/* Encodes parts that lie one behind the other in `text`. What is between two control tokens is
+ * encoded as one text, across parts: the ids are those of the whole text at once, but for control
+ * tokens that a plain part, or a seam, spells. No BOS is added; a capacity of
+ * vti_tokenizer_bound(all bytes) + 2 * part_count always suffices. */
+vt_status vti_tokenizer_encode_parts(const vti_tokenizer *tokenizer, const char *text,
+                                     const vti_part *parts, size_t part_count, vt_token *tokens,
+                                     size_t capacity, size_t *count, vt_error *err);
+
+/* Does the file ask for BOS before every text? */
+bool vti_tokenizer_adds_bos(const vti_tokenizer *tokenizer);
+
+/* Is it SentencePiece? */
+bool vti_tokenizer_is_spm(const vti_tokenizer *tokenizer);
+
 /* As vt_token_bytes. */
 const char *vti_tokenizer_bytes(const vti_tokenizer *tokenizer, vt_token token, size_t *bytes);
 bool vti_tokenizer_is_control(const vti_tokenizer *tokenizer, vt_token token);
