@@ -432,6 +432,96 @@ vt_status vt_session_load(vt_session *session, const char *path, const void **bl
                           size_t *blob_bytes, vt_error *err);
 
 /* ---------------------------------------------------------------------------------------------
+ * Chats
+ * ------------------------------------------------------------------------------------------- */
+
+/* The messages of a conversation, and how the model wants them written (its chat template). Belongs
+ * to one thread at a time, like the session that answers. Control tokens only ever come from the
+ * template: what a message says is ordinary text, whatever it looks like. */
+typedef struct vt_chat vt_chat;
+
+typedef enum vt_role { VT_ROLE_SYSTEM, VT_ROLE_USER, VT_ROLE_ASSISTANT } vt_role;
+
+typedef struct vt_chat_params {
+    const char *template_name; /* one of vt_chat_template_names(); NULL: the file's own template */
+    const char *date;          /* for templates that tell the model today's date, "26 Jul 2024" */
+    bool skip_thoughts;        /* ask a reasoning model that can be asked so to answer at once */
+} vt_chat_params;
+
+/* What happens when the conversation no longer fits the session's context. */
+typedef enum vt_context_policy {
+    VT_CONTEXT_STOP,  /* a question that does not fit is refused, an answer ends */
+    VT_CONTEXT_SHIFT, /* the oldest questions and answers are left out, the system text stays */
+} vt_context_policy;
+
+typedef struct vt_answer_params {
+    uint64_t max_tokens; /* of this answer */
+    vt_context_policy context_policy;
+    vt_text_fn on_text;  /* may be NULL */
+    void *user;
+} vt_answer_params;
+
+typedef struct vt_answer {
+    vt_stop_reason reason;
+    uint32_t prompt_tokens; /* the conversation before the answer … */
+    uint32_t reused_tokens; /* … of which the session had computed that many already */
+    uint64_t answer_tokens; /* with the one that ended it */
+    size_t left_out;        /* messages that are not in the context any more */
+} vt_answer;
+
+/* Names of the templates that can be chosen, "chatml, qwen1.5, …". */
+const char *vt_chat_template_names(void);
+
+/* Does the model's file have a chat template, known or not? */
+bool vt_model_has_chat_template(const vt_model *model);
+
+vt_chat_params vt_chat_params_default(void);
+
+/* ERR_UNSUPPORTED: the file has no template, or one that is not recognised; it is never guessed.
+ * ERR_ARGUMENT: no template has this name. The model must stay open as long as the chat. */
+vt_status vt_chat_open(const vt_model *model, const vt_chat_params *params, vt_chat **out,
+                       vt_error *err);
+void vt_chat_close(vt_chat *chat);
+
+/* Name of the template in use: "chatml", "llama-3.1". */
+const char *vt_chat_template(const vt_chat *chat);
+
+/* Replaces the system text; NULL: back to the template's own, if it has one. ERR_UNSUPPORTED if the
+ * template has no place for one. */
+vt_status vt_chat_set_system(vt_chat *chat, const char *text, size_t text_bytes, vt_error *err);
+
+/* The system text that was set, or NULL. */
+const char *vt_chat_system(const vt_chat *chat, size_t *bytes);
+
+/* Appends a message. User and assistant take turns, a user begins; anything else is ERR_ARGUMENT. */
+vt_status vt_chat_add(vt_chat *chat, vt_role role, const char *text, size_t text_bytes,
+                      vt_error *err);
+
+/* Messages without the system text, and one of them (index < count). */
+size_t vt_chat_count(const vt_chat *chat);
+vt_status vt_chat_get(const vt_chat *chat, size_t index, vt_role *role, const char **text,
+                      size_t *text_bytes);
+
+/* Forgets all but the first `count` messages. The system text stays. */
+void vt_chat_truncate(vt_chat *chat, size_t count);
+
+/* The whole conversation up to where the answer begins, as tokens (as for vt_tokenize, *count is
+ * what is needed if the room does not suffice) and as text (as for snprintf; BOS and EOS by their
+ * names). The last message must be a user's. */
+vt_status vt_chat_tokens(const vt_chat *chat, vt_token *tokens, size_t capacity, size_t *count,
+                         vt_error *err);
+vt_status vt_chat_text(const vt_chat *chat, char *buffer, size_t capacity, size_t *bytes,
+                       vt_error *err);
+
+/* Answers the last message, a user's, and appends the answer. The session's history becomes exactly
+ * vt_chat_tokens and the answer's tokens; what it has computed of that already is kept.
+ * ERR_CONTEXT_FULL says by how much; ERR_CANCELLED: cancelled before the first token. After a
+ * failure the chat is as before, after one in the middle of an answer with the part that was
+ * streamed appended. */
+vt_status vt_chat_answer(vt_chat *chat, vt_session *session, const vt_answer_params *params,
+                         vt_answer *out, vt_error *err);
+
+/* ---------------------------------------------------------------------------------------------
  * Workers: the other devices' side
  * ------------------------------------------------------------------------------------------- */
 
