@@ -125,6 +125,7 @@ static vt_status shift(answering *a, bool *shifted, vt_error *err)
     if (*shifted) {
         a->chat->left_out = first;
         a->prompt = count;
+        a->out->prompt_tokens = (uint32_t)count;
         status = become(a->session, all, count + answer, &reused, err);
     }
     free(all);

@@ -180,7 +180,8 @@ static bool recognise_mistral(const char *c, vti_chat_template *out)
     if (!vti_jinja_has(c, "message.content+eos_token") &&
         !vti_jinja_has(c, "message.content|trim+eos_token"))
         return false;
-    take_form(out, "mistral-v1");
+    take_form(out, "mistral-v1"); /* what follows may make it another version */
+    out->form.name = "mistral";
     vti_chat_form *form = &out->form;
     if (!vti_jinja_has(c, L " [INST] " E "+"))
         form->user_open = vti_jinja_has(c, L "[INST] " E "+") ? "[INST] " : "[INST]";

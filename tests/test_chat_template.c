@@ -103,10 +103,172 @@ static void test_published_renderings(void **state)
     json_decref(cases);
 }
 
+/* --- canonical form ---------------------------------------------------------------------------- */
+
+#define L VTI_LITERAL
+#define E VTI_END
+
+static void check_canonical(const char *source, const char *expected)
+{
+    char *canonical = vti_jinja_canonical(source, strlen(source));
+    assert_string_equal(canonical, expected);
+    free(canonical);
+}
+
+static void test_canonical_form(void **state)
+{
+    (void)state;
+    check_canonical("a {{ x }} b", "a {{x}} b");
+    check_canonical("a\n{{- x -}}\n b", "a{{x}}b");
+    check_canonical("a\n  {% if x %}\nb{% endif %}\n", "a\n{%ifx%}b{%endif%}");
+    check_canonical("a  {% if x %} b", "a  {%ifx%} b"); /* not alone in its line */
+    check_canonical("{{ m['role'] + m[\"content\"] }}", "{{m.role+m.content}}");
+    check_canonical("{{ m['two words'] }}", "{{m[" L "two words" E "]}}");
+    check_canonical("{{ 'a' + \"b\\n\" + x + 'c' }}", "{{" L "ab\n" E "+x+" L "c" E "}}");
+    check_canonical("{{ 'it\\'s \"}}\"' }}", "{{" L "it's \"}}\"" E "}}");
+    check_canonical("x {#- there's nothing -#} y", "xy");
+    check_canonical("{{ 'open", "{{" L "open" E);
+    check_canonical("{{", "{{");
+    check_canonical("{#", "");
+    check_canonical("{%-", "{%");
+    check_canonical("", "");
+    check_canonical("a\002b\003c", "abc"); /* the marks are ours alone */
+}
+
+/* No bytes are read or written past the ends; AddressSanitizer looks on. */
+static void test_any_template_is_survived(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {
+        "{{", "}}", "{%", "%}", "-", "'", "\"", "\\", "[", "]", "+", "{#", "#}", " ", "\n", "x",
+        "<|im_start|>", "message.role", "message['content']", "<|im_end|>", "[INST]", "[/INST]",
+        "add_generation_prompt", "enable_thinking is false", "<|im_start|>assistant\n", "eos_token",
+    };
+    test_random random = {.state = 11};
+    for (int round = 0; round < 20000; round++) {
+        char text[512] = "";
+        size_t bytes = 0;
+        for (uint64_t n = test_random_u64(&random) % 16; n > 0; n--) {
+            const char *piece = pieces[test_random_u64(&random) % (sizeof pieces / sizeof *pieces)];
+            memcpy(text + bytes, piece, strlen(piece));
+            bytes += strlen(piece);
+        }
+        char *exact = malloc(bytes ? bytes : 1);
+        memcpy(exact, text, bytes);
+        char *canonical = vti_jinja_canonical(exact, bytes);
+        assert_true(strlen(canonical) <= bytes + 1);
+        vti_chat_template t;
+        vti_chat_template_recognise(exact, bytes, &t);
+        vti_chat_template_free(&t);
+        free(canonical);
+        free(exact);
+    }
+}
+
+/* --- recognising ------------------------------------------------------------------------------- */
+
+#define CHATML_TURNS                                                                               \
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + "   \
+    "'<|im_end|>' + '\\n' }}{% endfor %}"
+#define CHATML_ASK "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+
+static void recognise(const char *source, const char *name, vti_chat_template *t)
+{
+    if (!vti_chat_template_recognise(source, strlen(source), t)) {
+        if (name) fail_msg("not recognised: %s", source);
+        return;
+    }
+    if (!name) fail_msg("taken for %s: %s", t->form.name, source);
+    assert_string_equal(t->form.name, name);
+}
+
+static void test_chatml_details(void **state)
+{
+    (void)state;
+    vti_chat_template t;
+    recognise(CHATML_TURNS CHATML_ASK, "chatml", &t);
+    assert_null(t.form.default_system);
+    assert_false(t.form.drops_thoughts);
+    assert_false(t.form.begins_with_bos);
+    vti_chat_template_free(&t);
+    recognise("{{ bos_token }}{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\nUse "
+              "\\\\boxed{}.<|im_end|>\\n' }}{% endif %}" CHATML_TURNS CHATML_ASK, "chatml", &t);
+    assert_string_equal(t.form.default_system, "Use \\boxed{}.");
+    assert_true(t.form.begins_with_bos);
+    vti_chat_template_free(&t);
+    recognise("{{ x.split('</think>')[-1] }}" CHATML_TURNS
+              "{{ '<|im_start|>assistant\\n<think>\\n' }}", "chatml", &t);
+    assert_string_equal(t.form.answer_open, "<|im_start|>assistant\n<think>\n");
+    assert_true(t.form.drops_thoughts);
+    vti_chat_template_free(&t);
+    recognise(CHATML_TURNS "{{ '<|im_start|>assistant\\n' }}{% if enable_thinking is defined and "
+              "enable_thinking is false %}{{ 'none' }}{% endif %}", "chatml", &t);
+    assert_string_equal(t.form.answer_open, "<|im_start|>assistant\n");
+    assert_string_equal(t.form.skip_thoughts, "none");
+    vti_chat_template_free(&t);
+}
+
+static void test_families_by_their_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *name;
+    } cases[] = {
+        {"{{ bos_token }}{{ '<start_of_turn>' + role + '\\n' + x | trim + '<end_of_turn>\\n' }}",
+         "gemma"},
+        {"{{ '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content | "
+         "trim + '<|eot_id|>' }}", "llama-3"},
+        {"{{ \"Cutting Knowledge Date: December 2023\\n\" }}{{ '<|start_header_id|>' + message.role "
+         "+ '<|end_header_id|>\\n\\n' + message.content | trim + '<|eot_id|>' }}", "llama-3.1"},
+        {"{{ '<<SYS>>' }}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{{ ' ' + "
+         "content.strip() + ' ' + eos_token }}", "llama-2"},
+        {"{{ '[INST] ' + message.content + ' [/INST]' }}{{ message.content + eos_token }}",
+         "mistral"},
+        {"{{ '<|user|>\\n' + message.content + '<|end|>\\n' }}", "phi-3"},
+        {"{{ '<|user|>\\n' + message.content + eos_token }}\n", "zephyr"},
+        /* Their tokens in another order or with another meaning: not known. */
+        {"{{ '<|user|>\\n' + message.content + '\\n' }}{{ message.content + eos_token }}", NULL},
+        {"{{ '<|im_start|>user<|im_sep|>' + message.content + '<|im_end|>' }}", NULL},
+        {"{{ '<|start_header_id|>' }}{{ 'Cutting Knowledge Date: May 2029' }}<|eot_id|>", NULL},
+        {"{{ 'USER: ' + message.content + eos_token }}", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        vti_chat_template t;
+        recognise(cases[i].source, cases[i].name, &t);
+        vti_chat_template_free(&t);
+    }
+}
+
+static void test_every_listed_name_is_known(void **state)
+{
+    (void)state;
+    char *names = strdup(vti_chat_template_names), *rest = names;
+    size_t count = 0;
+    for (char *name; (name = strsep(&rest, ",")) != NULL; count++) {
+        vti_chat_template t;
+        if (*name == ' ') name++;
+        assert_int_equal(vti_chat_template_named(name, &t, NULL), VT_OK);
+        assert_string_equal(t.form.name, name);
+    }
+    assert_int_equal(count, vti_chat_form_count);
+    free(names);
+    vt_error err;
+    vti_chat_template t;
+    assert_int_equal(vti_chat_template_named("chatlm", &t, &err), VT_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "chatlm"));
+    assert_non_null(strstr(err.message, "chatml, qwen1.5"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published_renderings),
+        cmocka_unit_test(test_canonical_form),
+        cmocka_unit_test(test_any_template_is_survived),
+        cmocka_unit_test(test_chatml_details),
+        cmocka_unit_test(test_families_by_their_tokens),
+        cmocka_unit_test(test_every_listed_name_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
