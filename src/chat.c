@@ -21,7 +21,7 @@ bool vt_model_has_chat_template(const vt_model *model)
            source.bytes > 0;
 }
 
-/* --- opening ----------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 /* Phi-3's published SentencePiece vocabulary swallows white space behind its tags. */
 static void swallow_spaces(vt_chat *chat)
@@ -103,7 +103,7 @@ void vt_chat_close(vt_chat *chat)
 
 const char *vt_chat_template(const vt_chat *chat) { return chat->template.form.name; }
 
-/* --- messages ---------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static char *copy_text(const char *text, size_t bytes)
 {
@@ -179,7 +179,7 @@ void vt_chat_truncate(vt_chat *chat, size_t count)
     if (chat->left_out > chat->count) chat->left_out = 0;
 }
 
-/* --- writing out ------------------------------------------------------------------------------- */
+/* --- writing out ------------------------------------------------------------------------------ */
 
 static vt_status render(const vt_chat *chat, size_t first, vti_rendering *out, vt_error *err)
 {

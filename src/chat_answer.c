@@ -3,7 +3,8 @@
  * The conversation is written out as a whole each time, and the session goes back to where its
  * history differs. So the ids are always those of the whole, also where a template changes what it
  * wrote before (Qwen3 drops the thoughts of earlier answers) or where the model spelled its answer
- * in other tokens than the tokenizer does; and where nothing changed only the new turn is computed. */
+ * in other tokens than the tokenizer does. Where nothing
+ * changed only the new turn is computed. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,11 +30,12 @@ bool vti_chat_has_tag(const vt_model *model, const char *tag)
     vt_token tokens[64];
     size_t count, bytes = strlen(tag);
     if (bytes > 24) return false;
-    vt_status status = vt_tokenize(model, tag, bytes, VT_TOKENIZE_SPECIAL, tokens, 64, &count, NULL);
+    vt_status status =
+        vt_tokenize(model, tag, bytes, VT_TOKENIZE_SPECIAL, tokens, 64, &count, NULL);
     return status == VT_OK && count == 1 && vt_token_is_control(model, tokens[0]);
 }
 
-/* --- history ----------------------------------------------------------------------------------- */
+/* --- history ---------------------------------------------------------------------------------- */
 
 /* Makes the session's history `tokens`, keeping what it shares with it. */
 static vt_status become(vt_session *session, const vt_token *tokens, size_t count, uint32_t *reused,
@@ -51,7 +53,7 @@ static vt_status become(vt_session *session, const vt_token *tokens, size_t coun
     return vt_session_feed(session, tokens + same, count - same, err);
 }
 
-/* --- a context that fills up ------------------------------------------------------------------- */
+/* --- a context that fills up ------------------------------------------------------------------ */
 
 /* Leaves out as many of the oldest turns as it takes to have `room` tokens free behind the
  * conversation, or all but the last question. *tokens is what remains. */
@@ -132,7 +134,7 @@ static vt_status shift(answering *a, bool *shifted, vt_error *err)
     return status;
 }
 
-/* --- the answer -------------------------------------------------------------------------------- */
+/* --- the answer ------------------------------------------------------------------------------- */
 
 static bool keep(answering *a, const char *text, size_t bytes)
 {

@@ -1,7 +1,7 @@
 /* chat_jinja.h: chat templates as files carry them, made comparable.
  *
- * Templates are Jinja programs of many hands: spaces, quotes and subscripts differ where the meaning
- * does not. They are not executed here; their canonical form is searched for telling pieces. */
+ * Templates are Jinja programs of many hands: spaces, quotes and subscripts differ where the
+ * meaning does not. They are not executed here; their canonical form is searched for telling pieces. */
 #ifndef VTI_CHAT_JINJA_H
 #define VTI_CHAT_JINJA_H
 
@@ -12,8 +12,8 @@
 #define VTI_LITERAL "\002"
 #define VTI_END "\003"
 
-/* Canonical form, malloc'd; NULL without memory. Text outside of {{ }} and {% %} stays as it is, less
- * what white space control takes; comments go. Inside, white space goes, literals are decoded and
+/* Canonical form, malloc'd; NULL without memory. Text outside of {{ }} and {% %} stays as it is,
+ * less what white space control takes; comments go. Inside, white space goes, literals are decoded and
  * stand between VTI_LITERAL and VTI_END, x['name'] becomes x.name, and literals that are added
  * become one. */
 char *vti_jinja_canonical(const char *source, size_t bytes);

@@ -10,7 +10,7 @@ typedef struct slice {
     size_t bytes;
 } slice;
 
-/* --- output ------------------------------------------------------------------------------------ */
+/* --- output ----------------------------------------------------------------------------------- */
 
 static bool grow(vti_rendering *r, size_t bytes)
 {
@@ -76,7 +76,7 @@ static void put_plain(vti_rendering *r, slice text)
     put_text(r, VTI_PART_PLAIN, text.data, text.bytes);
 }
 
-/* --- white space ------------------------------------------------------------------------------- */
+/* --- white space ------------------------------------------------------------------------------ */
 
 /* What Python's str.strip() takes away. */
 static bool is_space(uint32_t c)
@@ -129,7 +129,7 @@ static slice trim_as(vti_trim how, slice s)
     return trim(s);
 }
 
-/* --- turns ------------------------------------------------------------------------------------- */
+/* --- turns ------------------------------------------------------------------------------------ */
 
 static slice system_text(const vti_chat_form *form, const vti_chat_view *view)
 {

@@ -59,7 +59,7 @@ static char *join(const char *a, const char *b)
     return text;
 }
 
-/* --- chatml, Qwen ------------------------------------------------------------------------------ */
+/* --- chatml, Qwen ----------------------------------------------------------------------------- */
 
 static void append_to_answer_open(vti_chat_template *out, const char *text)
 {
@@ -110,7 +110,7 @@ static bool recognise_chatml(const char *c, vti_chat_template *out)
     return true;
 }
 
-/* --- gemma ------------------------------------------------------------------------------------- */
+/* --- gemma ------------------------------------------------------------------------------------ */
 
 static bool recognise_gemma(const char *c, vti_chat_template *out)
 {
@@ -130,7 +130,7 @@ static bool recognise_gemma(const char *c, vti_chat_template *out)
     return true;
 }
 
-/* --- Llama, Mistral ---------------------------------------------------------------------------- */
+/* --- Llama, Mistral --------------------------------------------------------------------------- */
 
 static bool recognise_llama3(const char *c, vti_chat_template *out)
 {
@@ -198,7 +198,7 @@ static bool recognise_mistral(const char *c, vti_chat_template *out)
     return true;
 }
 
-/* --- Phi, Zephyr ------------------------------------------------------------------------------- */
+/* --- Phi, Zephyr ------------------------------------------------------------------------------ */
 
 static bool recognise_phi3(const char *c, vti_chat_template *out)
 {
@@ -224,7 +224,7 @@ static bool recognise_zephyr(const char *c, vti_chat_template *out)
     return true;
 }
 
-/* --- reading ----------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 bool vti_chat_template_recognise(const char *source, size_t bytes, vti_chat_template *out)
 {
@@ -263,8 +263,8 @@ vt_status vti_chat_template_named(const char *name, vti_chat_template *out, vt_e
     const vti_chat_form *form = vti_chat_form_find(name);
     *out = (vti_chat_template){0};
     if (!form)
-        return vti_fail(err, VT_ERR_ARGUMENT, "there is no chat template \"%s\"; known are %s", name,
-                        vti_chat_template_names);
+        return vti_fail(err, VT_ERR_ARGUMENT, "there is no chat template \"%s\"; known are %s",
+                        name, vti_chat_template_names);
     out->form = *form;
     return VT_OK;
 }

@@ -37,7 +37,7 @@ typedef struct vti_chat_form {
     const char *answer_open;    /* the beginning of the turn that the model is to write */
     const char *system_preface; /* "" or what begins the system turn, which then is always there */
     const char *default_system; /* NULL: none */
-    const char *skip_thoughts;  /* behind answer_open if the model shall not think; NULL: no switch */
+    const char *skip_thoughts;  /* behind answer_open for no thoughts; NULL: no switch */
     vti_system_place system_place;
     vti_trim trim;
     bool begins_with_bos;

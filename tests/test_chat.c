@@ -56,7 +56,7 @@ static void check_tokens(const char *what, const vt_token *got, size_t count,
                  same);
 }
 
-/* --- tokens ------------------------------------------------------------------------------------ */
+/* --- tokens ----------------------------------------------------------------------------------- */
 
 /* Where nobody writes control tokens, the ids are those of the rendered text with control tokens
  * recognised: what a reference implementation gives. */
@@ -185,7 +185,7 @@ static void test_no_control_token_across_a_seam(void **state)
     vt_model_close(model);
 }
 
-/* --- messages ---------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static void test_opening(void **state)
 {
@@ -254,7 +254,7 @@ static void test_turns(void **state)
     vt_model_close(model);
 }
 
-/* --- answers ----------------------------------------------------------------------------------- */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 static vt_session *open_session(const vt_model *model, uint32_t context)
 {
@@ -357,7 +357,7 @@ static void test_answers_do_not_depend_on_the_way(void **state)
     vt_model_close(model);
 }
 
-/* --- full contexts ----------------------------------------------------------------------------- */
+/* --- full contexts ---------------------------------------------------------------------------- */
 
 static void test_stop_when_full(void **state)
 {
@@ -467,7 +467,7 @@ static void test_shift_within_an_answer(void **state)
     vt_model_close(model);
 }
 
-/* --- interruptions ----------------------------------------------------------------------------- */
+/* --- interruptions ---------------------------------------------------------------------------- */
 
 static bool stop_after_ten(void *user, const char *text, size_t bytes)
 {

@@ -54,7 +54,7 @@ static char *render(const vti_chat_form *form, const char *system, const char *c
     return text;
 }
 
-/* --- published templates ----------------------------------------------------------------------- */
+/* --- published templates ---------------------------------------------------------------------- */
 
 static bool find_template(const json_t *item, vti_chat_template *t)
 {
@@ -103,7 +103,7 @@ static void test_published_renderings(void **state)
     json_decref(cases);
 }
 
-/* --- canonical form ---------------------------------------------------------------------------- */
+/* --- canonical form --------------------------------------------------------------------------- */
 
 #define L VTI_LITERAL
 #define E VTI_END
@@ -165,7 +165,7 @@ static void test_any_template_is_survived(void **state)
     }
 }
 
-/* --- recognising ------------------------------------------------------------------------------- */
+/* --- recognising ------------------------------------------------------------------------------ */
 
 #define CHATML_TURNS                                                                               \
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + "   \
@@ -218,7 +218,8 @@ static void test_families_by_their_tokens(void **state)
          "gemma"},
         {"{{ '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content | "
          "trim + '<|eot_id|>' }}", "llama-3"},
-        {"{{ \"Cutting Knowledge Date: December 2023\\n\" }}{{ '<|start_header_id|>' + message.role "
+        {"{{ \"Cutting Knowledge Date: December 2023\\n\" }}{{ '<|start_header_id|>' + message.role"
+         " "
          "+ '<|end_header_id|>\\n\\n' + message.content | trim + '<|eot_id|>' }}", "llama-3.1"},
         {"{{ '<<SYS>>' }}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{{ ' ' + "
          "content.strip() + ' ' + eos_token }}", "llama-2"},
