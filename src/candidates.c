@@ -222,13 +222,19 @@ static void weigh(vti_candidates *c, float temperature)
     c->kernels->softmax(c->weight, c->count);
 }
 
+/* Not quite 1: softmax adds up floats. */
+static double sum_of_weights(const vti_candidates *c)
+{
+    double total = 0;
+    for (uint32_t i = 0; i < c->count; i++) total += (double)c->weight[i];
+    return total;
+}
+
 static double total_weight(vti_candidates *c)
 {
     if (!c->weighed) weigh(c, 1);
     c->weighed = true;
-    double total = 0;
-    for (uint32_t i = 0; i < c->count; i++) total += (double)c->weight[i];
-    return total;
+    return sum_of_weights(c);
 }
 
 float vti_candidates_log_sum(vti_candidates *c, const float *logits, uint32_t vocab)
@@ -237,8 +243,10 @@ float vti_candidates_log_sum(vti_candidates *c, const float *logits, uint32_t vo
     size_t best = c->kernels->argmax(c->logit, c->count);
     float most = c->logit[best];
     weigh(c, 1);
+    /* The share of the largest is 1 / Σ exp(logit - most). */
+    double share = (double)c->weight[best] / sum_of_weights(c);
     c->count = 0;
-    return most - logf(c->weight[best]); /* softmax of the largest is 1 / Σ exp(logit - most) */
+    return (float)((double)most - log(share));
 }
 
 /* --- filters ------------------------------------------------------------------------------------ */
@@ -291,11 +299,9 @@ void vti_candidates_min_p(vti_candidates *c, float min_p)
 
 vt_token vti_candidates_pick(vti_candidates *c, float temperature, double point)
 {
-    double total = 0;
     weigh(c, temperature);
     c->weighed = false;
-    for (uint32_t i = 0; i < c->count; i++) total += (double)c->weight[i];
-    double left = point * total;
+    double left = point * sum_of_weights(c);
     uint32_t last = 0; /* of those with any weight, should rounding leave something */
     for (uint32_t i = 0; i < c->count; i++) {
         left -= (double)c->weight[i];

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,14 @@ static void wrong_usage(void **state)
     expect("RUN -p x --top-k -3", 2, NULL, "--top-k: \"-3\"");
     expect("RUN -p x --top-p 1.5", 2, NULL, "--top-p: \"1.5\"");
     expect("RUN -p x --temperature nan", 2, NULL, "--temperature");
+    expect("RUN -p x --typical 0", 2, NULL, "--typical: \"0\"");
+    expect("RUN -p x --frequency-penalty 200", 2, NULL, "from -100 to 100");
+    expect("RUN -p x --logit-bias 7", 2, NULL, "--logit-bias: \"7\"");
+    expect("RUN -p x --logit-bias 7:1,8:", 2, NULL, "--logit-bias: \"7:1,8:\"");
+    expect("RUN -p x --logit-bias 9999:1", 2, NULL, "9999 does not exist, expected 0 to 2047");
+    expect("RUN -p x --stop ''", 2, NULL, "--stop: \"\"");
+    expect("RUN -p x --logprobs 3", 2, NULL, "needs --json");
+    expect("RUN -p x --json --logprobs 101", 2, NULL, "from 1 to 100");
     expect("RUN -p x --kv f8", 2, NULL, "f16, f32 or q8");
     expect("RUN -p x -n", 2, NULL, "--tokens needs a value");
     expect("RUN -p x -f y", 2, NULL, "exclude each other");
@@ -176,6 +185,59 @@ static void local_cluster(void **state)
     assert_non_null(strstr(three.err, "4 … 5"));
     done(&one);
     done(&three);
+}
+
+/* What a run prints as its text. */
+static void expect_text(const char *options, const char *before, const char *word, bool found)
+{
+    char line[700];
+    snprintf(line, sizeof line, "RUN -p 'Once upon a time' --no-echo -n 40 -t 0 %s", options);
+    result r = run(line);
+    if (r.code != 0) fail_msg("%s: %s", line, r.err);
+    if (before) assert_string_equal(r.out, before);
+    if (word && (strstr(r.out, word) != NULL) != found)
+        fail_msg("%s: \"%s\" in:\n%s", line, word, r.out);
+    done(&r);
+}
+
+static void sampling_options(void **state)
+{
+    (void)state;
+    char text[512], line[600];
+    result r = run("RUN -p 'Once upon a time' --no-echo -n 40 -t 0");
+    snprintf(text, sizeof text, "%s", r.out);
+    done(&r);
+    /* Its fourth word, from the middle of it on, as a stop string. */
+    char *word = text;
+    for (int i = 0; i < 4; i++) word = strchr(word + 1, ' ');
+    assert_non_null(word);
+    snprintf(line, sizeof line, "--stop 'not there' --stop '%.3s'", word + 2);
+    strcpy(word + 2, "\n");
+    expect_text(line, text, NULL, false);
+    expect_text("", NULL, ",", true);
+    expect_text("--logit-bias 44:-inf", NULL, ",", false); /* 44 is the comma */
+    expect_text("--logit-bias 5:0,44:50", NULL, ",,,,,,,,", true);
+    expect_text("--logit-bias 44:50 --presence-penalty 60 --repeat-last 2", NULL, ",,", false);
+}
+
+static void json_log_probabilities(void **state)
+{
+    (void)state;
+    result r = run("RUN -p 'Once upon a time' -n 6 -t 0 --json --logprobs 3 --stop zzzz");
+    json_t *object = json_loads(r.out, 0, NULL), *list = json_object_get(object, "logprobs");
+    char text[200] = "";
+    assert_int_equal(json_array_size(list), 6);
+    for (size_t i = 0; i < 6; i++) {
+        json_t *item = json_array_get(list, i), *top = json_object_get(item, "top");
+        assert_int_equal(json_array_size(top), 3);
+        double logprob = json_real_value(json_object_get(item, "logprob"));
+        json_t *best = json_array_get(top, 0);
+        assert_true(logprob < 0 && logprob == json_real_value(json_object_get(best, "logprob")));
+        strcat(text, json_string_value(json_object_get(item, "token")));
+    }
+    assert_string_equal(text, json_string_value(json_object_get(object, "text")));
+    json_decref(object);
+    done(&r);
 }
 
 static void json_output(void **state)
@@ -323,7 +385,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help), cmocka_unit_test(wrong_usage), cmocka_unit_test(bad_files),
-        cmocka_unit_test(output_files), cmocka_unit_test(story), cmocka_unit_test(local_cluster), cmocka_unit_test(json_output),
+        cmocka_unit_test(output_files), cmocka_unit_test(story), cmocka_unit_test(local_cluster),
+        cmocka_unit_test(json_output), cmocka_unit_test(sampling_options),
+        cmocka_unit_test(json_log_probabilities),
         cmocka_unit_test(inspect), cmocka_unit_test(tokenize_both_ways),
         cmocka_unit_test(logits_file), cmocka_unit_test(perplexity),
         cmocka_unit_test(nobody_listens), cmocka_unit_test(worker_program),
