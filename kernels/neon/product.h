@@ -12,7 +12,7 @@
 #include "lanes.h"
 #include "neon.h"
 
-enum { CHUNK = 512 }; /* columns; whole K blocks */
+enum { CHUNK = 1024 }; /* columns; whole K blocks */
 
 /* Columns [c, c + n) of a panel → the form the tiles read, for so many groups of tokens. */
 typedef void unpack_fn(void *unpacked, const unsigned char *panel, size_t c, size_t n,
