@@ -32,7 +32,7 @@ typedef enum vti_act_type {
     VTI_ACT_F32, /* floats as they are */
     VTI_ACT_Q8,  /* INT8 with one scale per 32 columns */
     VTI_ACT_Q8K, /* INT8 with one scale per 256 columns, sums of 32 and of 16 */
-    VTI_ACT_F16, /* F16 with one scale per 256 columns */
+    VTI_ACT_F16, /* F16 with one scale per 1024 columns */
     VTI_ACT_TYPE_COUNT
 } vti_act_type;
 

@@ -37,7 +37,7 @@ enum {
     VTI_Q6_K_HEAD = 288,
     VTI_Q6_K_SUB = 64 + 128, /* [16 rows][4]: bits 2g, 2g + 1 are bits 4, 5 of group g of 4 */
 
-    VTI_ACT_F16_BLOCK = 256, /* columns of F16 activations with one scale */
+    VTI_ACT_F16_BLOCK = 1024, /* columns of F16 activations with one scale */
     VTI_ACT_Q8_BYTES = 40,  /* a token's block: F32 scale, I32 -128 × sum, 32 × I8 */
     VTI_ACT_Q8K_HEAD = 84,  /* a token's block: F32 scale, 8 × I16 sum of 32,
                              * 16 × I32 -32 × sum of 16, then the INT8 */

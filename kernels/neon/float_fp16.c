@@ -1,15 +1,16 @@
 /* F16 weights × activations rounded to F16, added up in halves.
  *
  * Twice as fast as floats, and less exact (docs/numerics.md), so not among VTI_CPU_EXACT. At most
- * CHAIN products follow each other in halves, then their sum becomes a float. Where one overflows,
- * the panel is computed again in floats. */
+ * CHAIN products follow each other in halves, then their sum is added to those of the chains
+ * before; that of a block becomes a float. Where one overflows, the panel is computed again in
+ * floats. */
 #include <math.h>
 
 #include "../scalar.h"
 #include "lanes.h"
 #include "neon.h"
 
-enum { BLOCK = VTI_ACT_F16_BLOCK, CHAIN = 128, MOST_TOKENS = 2 * VTI_TOKEN_GROUP };
+enum { BLOCK = VTI_ACT_F16_BLOCK, CHAIN = 152, MOST_TOKENS = 2 * VTI_TOKEN_GROUP };
 
 /* --- activations ------------------------------------------------------------------------------ */
 
@@ -166,32 +167,43 @@ static void sum_group(float (*sums)[VTI_PANEL_ROWS], const unsigned char *panel,
                       const unsigned char *x, size_t cols, size_t m, add_fn *add)
 {
     memset(sums, 0, m * sizeof *sums);
-    size_t c = 0;
-    if (m == 1 && add == add_group && cols >= BLOCK) {
-        size_t blocks = cols / BLOCK;
-        vti_gemv_f16_fp16(sums[0], panel, x, blocks);
-        c = blocks * BLOCK;
-        x += blocks * (4 + 2 * BLOCK);
-    }
-    for (; c < cols; c += BLOCK) {
+    for (size_t c = 0; c < cols; c += BLOCK) {
         size_t n = cols - c < BLOCK ? cols - c : BLOCK;
         add(sums, panel + c * 2 * VTI_PANEL_ROWS, x, n, m);
         x += m * (4 + 2 * n);
     }
 }
 
-/* One block of n columns for two groups of four. */
-static void add_groups(panel_sums sums, const unsigned char *w, const unsigned char *x,
-                       const unsigned char *second, size_t n)
+/* A panel × one token. */
+static void sum_one(float (*sums)[VTI_PANEL_ROWS], const unsigned char *panel,
+                    const unsigned char *x, size_t cols)
 {
-    float scales[2][VTI_TOKEN_GROUP];
-    memcpy(scales[0], x, sizeof scales[0]);
-    memcpy(scales[1], second, sizeof scales[1]);
-    for (size_t c = 0, some; c < n; c += some) {
-        size_t offset = sizeof scales[0] + c * VTI_TOKEN_GROUP * 2;
-        some = n - c < CHAIN ? n - c : CHAIN;
-        vti_tile_f16_fp16(sums[0], w + c * 2 * VTI_PANEL_ROWS, x + offset, second + offset, some,
-                          scales[0], scales[1]);
+    size_t done = cols / 8 * 8;
+    if (done == 0) {
+        sum_group(sums, panel, x, cols, 1, add_group);
+        return;
+    }
+    vti_gemv_f16_fp16(sums[0], panel, x, done);
+    if (done == cols) return;
+    const unsigned char *block = x + vti_act_f16_bytes(done / BLOCK * BLOCK);
+    const unsigned char *halves = x + vti_act_f16_bytes(cols) - (cols - done) * 2;
+    add_columns(sums, panel + done * 2 * VTI_PANEL_ROWS, halves, block, cols - done, 1);
+}
+
+/* One block of n columns, an even number, for two groups of four; the first one sets the sums. */
+static void add_groups(panel_sums sums, const unsigned char *w, const unsigned char *x,
+                       const unsigned char *second, size_t n, bool first)
+{
+    const size_t head = VTI_TOKEN_GROUP * 4;
+    uint16_t halves[MOST_TOKENS][VTI_PANEL_ROWS];
+    vti_tile_f16_fp16(halves[0], w, x + head, second + head, n);
+    for (size_t t = 0; t < MOST_TOKENS; t++) {
+        float scale = load_float((t < VTI_TOKEN_GROUP ? x : second) + 4 * (t % VTI_TOKEN_GROUP));
+        float32x4_t row[VECTORS];
+        load_scales(row, (const unsigned char *)halves[t]);
+        EACH_VECTOR(v) row[v] = vmulq_n_f32(row[v], scale);
+        if (!first) EACH_VECTOR(v) row[v] = vaddq_f32(vld1q_f32(sums[t] + 4 * v), row[v]);
+        EACH_VECTOR(v) vst1q_f32(sums[t] + 4 * v, row[v]);
     }
 }
 
@@ -200,29 +212,31 @@ static void sum_groups(panel_sums sums, const unsigned char *panel, const unsign
                        size_t cols)
 {
     const unsigned char *second = x + VTI_TOKEN_GROUP * vti_act_f16_bytes(cols);
-    memset(sums, 0, sizeof(panel_sums));
-    for (size_t c = 0; c < cols; c += BLOCK) {
+    size_t c = 0;
+    do {
         size_t n = cols - c < BLOCK ? cols - c : BLOCK;
         const unsigned char *w = panel + c * 2 * VTI_PANEL_ROWS;
         if (n % 2 == 0) {
-            add_groups(sums, w, x, second, n);
+            add_groups(sums, w, x, second, n, c == 0);
         } else {
+            if (c == 0) memset(sums, 0, sizeof(panel_sums));
             add_group(sums, w, x, n, VTI_TOKEN_GROUP);
             add_group(sums + VTI_TOKEN_GROUP, w, second, n, VTI_TOKEN_GROUP);
         }
         x += VTI_TOKEN_GROUP * (4 + 2 * n);
         second += VTI_TOKEN_GROUP * (4 + 2 * n);
-    }
+        c += BLOCK;
+    } while (c < cols);
 }
 
+/* Infinity × 0 is NaN, which stays. */
 static bool all_finite(float (*sums)[VTI_PANEL_ROWS], size_t tokens)
 {
-    float32x4_t zero = vdupq_n_f32(0);
+    float32x4_t zeros[VECTORS];
+    EACH_VECTOR(v) zeros[v] = vdupq_n_f32(0);
     for (size_t t = 0; t < tokens; t++)
-        for (size_t v = 0; v < VECTORS; v++) {
-            float32x4_t four = vld1q_f32(sums[t] + 4 * v);
-            zero = vaddq_f32(zero, vsubq_f32(four, four)); /* NaN of infinity and NaN */
-        }
+        EACH_VECTOR(v) zeros[v] = vfmaq_f32(zeros[v], vld1q_f32(sums[t] + 4 * v), vdupq_n_f32(0));
+    float32x4_t zero = vaddq_f32(vaddq_f32(zeros[0], zeros[1]), vaddq_f32(zeros[2], zeros[3]));
     return vaddvq_f32(zero) == 0;
 }
 
@@ -232,6 +246,8 @@ static void sum_panel(panel_sums sums, const unsigned char *panel, const unsigne
 {
     if (tokens == MOST_TOKENS)
         sum_groups(sums, panel, x, cols);
+    else if (tokens == 1)
+        sum_one(sums, panel, x, cols);
     else
         sum_group(sums, panel, x, cols, tokens, add_group);
     if (all_finite(sums, tokens)) return;
@@ -243,10 +259,10 @@ static void sum_panel(panel_sums sums, const unsigned char *panel, const unsigne
 static void write_rows(float *y, const float *sums, size_t rows, bool accumulate)
 {
     if (rows == VTI_PANEL_ROWS) {
-        for (size_t r = 0; r < VTI_PANEL_ROWS; r += 4) {
-            float32x4_t v = vld1q_f32(sums + r);
-            vst1q_f32(y + r, accumulate ? vaddq_f32(vld1q_f32(y + r), v) : v);
-        }
+        float32x4_t row[VECTORS];
+        EACH_VECTOR(v) row[v] = vld1q_f32(sums + 4 * v);
+        if (accumulate) EACH_VECTOR(v) row[v] = vaddq_f32(vld1q_f32(y + 4 * v), row[v]);
+        EACH_VECTOR(v) vst1q_f32(y + 4 * v, row[v]);
         return;
     }
     for (size_t r = 0; r < rows; r++) y[r] = accumulate ? y[r] + sums[r] : sums[r];
@@ -277,6 +293,6 @@ void vti_kernels_init_float_fp16(vti_kernels *kernels)
     kernels->act[VTI_ACT_F16] = (vti_act_kernel){act_bytes_f16, act_pack_f16};
     vti_matmul_set(kernels, VTI_F16, matmul_f16, "matmul_f16_f16_16x8_fp16");
     kernels->matmul[VTI_F16].act = VTI_ACT_F16;
-    kernels->matmul[VTI_F16].half_chain = CHAIN;
+    kernels->matmul[VTI_F16].half_chain = CHAIN + BLOCK / CHAIN;
     kernels->matmul[VTI_F16].batch_invariant = false;
 }

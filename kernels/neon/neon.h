@@ -55,9 +55,8 @@ void vti_dots32_i8mm(int32_t *dots, const int8_t *w, const unsigned char *q, con
                      size_t count);
 void vti_dots16_i8mm(int32_t *dots, const int8_t *w, const unsigned char *q, const int32_t *scales,
                      size_t count);
-void vti_tile_f16_fp16(float *sums, const unsigned char *w, const unsigned char *x0,
-                       const unsigned char *x1, size_t columns, const float *scales0,
-                       const float *scales1);
-void vti_gemv_f16_fp16(float *sums, const unsigned char *w, const unsigned char *x, size_t blocks);
+void vti_tile_f16_fp16(uint16_t *sums, const unsigned char *w, const unsigned char *x0,
+                       const unsigned char *x1, size_t columns);
+void vti_gemv_f16_fp16(float *sums, const unsigned char *w, const unsigned char *x, size_t columns);
 
 #endif

@@ -104,7 +104,7 @@ static void check_floats(const unsigned char *act, const float *x, size_t stride
                      (double)x[t * stride + c], 0);
 }
 
-/* The scale is the power of two above the largest of 256 columns, within 2^-99 … 2^126. */
+/* The scale is the power of two above the largest of 1024 columns, within 2^-99 … 2^126. */
 static float half_scale(const float *x, size_t n)
 {
     float largest = 0;
@@ -120,9 +120,9 @@ static void check_halves(const unsigned char *act, const float *x, size_t stride
 {
     for (size_t t = 0; t < tokens; t++) {
         for (size_t c = 0; c < cols; c++) {
-            const float *block = x + t * stride + c / 256 * 256;
-            size_t left = cols - c / 256 * 256;
-            double scale = (double)half_scale(block, left < 256 ? left : 256);
+            const float *block = x + t * stride + c / 1024 * 1024;
+            size_t left = cols - c / 1024 * 1024;
+            double scale = (double)half_scale(block, left < 1024 ? left : 1024);
             double half = ck_half_value(ck_half_nearest((float)((double)x[t * stride + c] / scale)));
             ck_close("activation", t, c, ck_act_value(VTI_ACT_F16, act, tokens, cols, t, c),
                      half * scale, 0);
@@ -152,7 +152,8 @@ static void check_conversion(const vti_kernels *kernels, vti_act_type type, size
     bool integers = type == VTI_ACT_Q8 || type == VTI_ACT_Q8K;
     size_t block = type == VTI_ACT_Q8 ? 32 : 256, step = integers ? 32 : 1;
     size_t head = type == VTI_ACT_Q8 ? 8 : 84;
-    size_t cols = (1 + ck_random_below(600 / step)) * step, tokens = 1 + ck_random_below(10);
+    size_t most = type == VTI_ACT_F16 ? 2600 : 600;
+    size_t cols = (1 + ck_random_below(most / step)) * step, tokens = 1 + ck_random_below(10);
     size_t stride = cols + ck_random_below(4);
     float *x = ck_buffer(((tokens - 1) * stride + cols) * sizeof(float));
     fill(x, (tokens - 1) * stride + cols, mode);

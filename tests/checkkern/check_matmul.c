@@ -193,8 +193,8 @@ static double half_error(const operands *o, size_t t, double magnitude)
     size_t chain = o->kernel->half_chain;
     if (chain == 0) return 0;
     double steps = 0;
-    for (size_t c = 0; c < o->cols; c += 256) {
-        size_t end = c + 256 < o->cols ? c + 256 : o->cols;
+    for (size_t c = 0; c < o->cols; c += 1024) {
+        size_t end = c + 1024 < o->cols ? c + 1024 : o->cols;
         steps += 2 * largest_of_columns(o->inputs + t * o->cols, c, end) * (double)(end - c);
     }
     return ((double)chain + 4) * ldexp(magnitude, -11) + ldexp(steps, -24);

@@ -193,7 +193,7 @@ double ck_act_value(vti_act_type type, const unsigned char *act, size_t tokens, 
     size_t first = t / 4 * 4, m = tokens - first < 4 ? tokens - first : 4;
     t -= first;
     if (type == VTI_ACT_F32) return (double)f32(act + (first * cols + c * m + t) * 4);
-    size_t block = type == VTI_ACT_Q8 ? 32 : 256;
+    size_t block = type == VTI_ACT_Q8 ? 32 : type == VTI_ACT_F16 ? 1024 : 256;
     size_t head = type == VTI_ACT_Q8 ? 8 : type == VTI_ACT_F16 ? 4 : 84;
     size_t element = type == VTI_ACT_F16 ? 2 : 1;
     act += first * ((cols + block - 1) / block * head + cols * element);
