@@ -9,7 +9,7 @@
 #include "synth.h"
 
 typedef struct synth_options {
-    const char *shape, *type, *output, *fallback;
+    const char *shape, *type, *output;
     uint32_t layers, vocab, context, experts;
     uint64_t seed;
     bool list, tensors;
@@ -104,9 +104,6 @@ static int choose(const synth_options *o, synth_shape *shape, synth_plan *plan)
     const synth_shape *published = synth_shape_find(o->shape);
     if (!published) return unknown_shape(o->shape);
     if (!(plan->mix = synth_mix_find(o->type))) return unknown_type(o->type);
-    plan->published_fallback = strcmp(o->fallback, "published") == 0;
-    if (!plan->published_fallback && strcmp(o->fallback, "loadable") != 0)
-        return unknown("--fallback", o->fallback, "loadable published");
     *shape = *published;
     if (o->experts && !shape->experts)
         return bench_error(VT_ERR_ARGUMENT, "--experts: %s has no experts", shape->name);
@@ -138,7 +135,7 @@ static int write_file(const synth_options *o, const synth_plan *plan)
 
 int bench_synth(int argc, char **argv)
 {
-    synth_options o = {.fallback = "loadable", .seed = 1};
+    synth_options o = {.seed = 1};
     const bench_option options[] = {
         {"--shape", BENCH_TEXT, &o.shape, 0, 0, "NAME", "published model, see --list"},
         {"--type", BENCH_TEXT, &o.type, 0, 0, "TYPE", "f32 f16 bf16 q8_0 q4_0 q4_k q4_k_m …"},
@@ -148,8 +145,6 @@ int bench_synth(int argc, char **argv)
         {"--experts", BENCH_U32, &o.experts, 1, 1024, "N", "of a mixture of experts, likewise"},
         {"--context", BENCH_U32, &o.context, 1, 1 << 20, "N", "context_length, likewise"},
         {"--seed", BENCH_U64, &o.seed, 0, 0, "N", "of the random weights, default 1"},
-        {"--fallback", BENCH_TEXT, &o.fallback, 0, 0, "F",
-         "for rows that Q5_K does not fit: loadable (default, Q8_0), published (Q5_1)"},
         {"--tensors", BENCH_FLAG, &o.tensors, 0, 0, NULL, "write nothing, print the tensors"},
         {"--list", BENCH_FLAG, &o.list, 0, 0, NULL, "print the known shapes"},
         {0},

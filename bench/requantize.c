@@ -1,9 +1,10 @@
 #include "requantize.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/weights.h"
+#include "../src/weight_types.h"
 
 /* Weights that are read, quantised and written at a time; a row may be longer. */
 enum { BATCH_FLOATS = 65536 };
@@ -46,11 +47,10 @@ static bool is_matrix(const vti_gguf_tensor *t)
 
 static vti_dequantize_fn *reader_of(const vti_kernels *kernels, uint32_t number)
 {
-    const char *name = vti_ggml_type_find(number)->name;
-    for (unsigned i = 0; i < VTI_WEIGHT_TYPE_COUNT; i++)
-        if (strcmp(vti_weight_type_name((vti_weight_type)i), name) == 0)
-            return kernels->matmul[i].dequantize;
-    return NULL;
+    vti_weight_type type;
+    const vti_conversion *conversion;
+    if (!vti_weight_type_find(number, &type, &conversion)) return NULL;
+    return conversion ? conversion->dequantize : kernels->matmul[type].dequantize;
 }
 
 static vt_status choose(job *j, copy *c, const char *name, vt_error *err)
@@ -58,7 +58,7 @@ static vt_status choose(job *j, copy *c, const char *name, vt_error *err)
     const vti_gguf_tensor *t = c->from = vti_gguf_find_tensor(j->gguf, name);
     c->size_bytes = t->size_bytes;
     if (!is_matrix(t)) return VT_OK;
-    c->type = synth_fitting_type(j->type, t->dimensions[0], true);
+    c->type = synth_fitting_type(j->type, t->dimensions[0]);
     c->size_bytes = t->dimensions[0] / c->type->block * c->type->block_bytes * row_count(t);
     j->report->fallen_back += c->type != j->type;
     j->report->changed++;
@@ -137,6 +137,15 @@ static void put_header(job *j)
 
 /* --- weights ---------------------------------------------------------------------------------- */
 
+static vt_status check_finite(const job *j, const copy *c, size_t count, vt_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(j->floats[i]))
+            return vti_fail(err, VT_ERR_FORMAT, "%s: tensor %s has a weight that is no number",
+                            vti_gguf_name(j->gguf), c->from->name);
+    return VT_OK;
+}
+
 static vt_status write_rows(job *j, const copy *c, vt_error *err)
 {
     uint64_t cols = c->from->dimensions[0], rows = row_count(c->from);
@@ -146,6 +155,7 @@ static vt_status write_rows(job *j, const copy *c, vt_error *err)
         uint64_t part = rows - row < batch ? rows - row : batch;
         c->read(j->floats, (const unsigned char *)c->from->data + row * source_row,
                 (size_t)(part * cols));
+        VTI_TRY(check_finite(j, c, (size_t)(part * cols), err));
         c->type->pack(j->packed, j->floats, (size_t)(part * cols));
         VTI_TRY(synth_output_write(&j->out, j->packed, (size_t)(part * row_bytes), err));
         if (j->cancel && *j->cancel) return vti_fail(err, VT_ERR_CANCELLED, "interrupted");

@@ -53,14 +53,14 @@ typedef struct synth_type {
 } synth_type;
 
 extern const synth_type synth_f32, synth_f16, synth_bf16, synth_q8_0, synth_q4_0, synth_q5_0,
-    synth_q5_1, synth_q4_k, synth_q5_k, synth_q6_k;
+    synth_q5_1, synth_q4_1, synth_iq4_nl, synth_q2_k, synth_q3_k, synth_q4_k, synth_q5_k,
+    synth_q6_k, synth_iq4_xs;
 
 /* All of them; ends with NULL. */
 extern const synth_type *const synth_types[];
 
-/* `type`, or what takes its place in rows of `cols` that its blocks do not fit. `published`: Q5_1
- * for Q5_K, as in published files, rather than Q8_0. */
-const synth_type *synth_fitting_type(const synth_type *type, uint64_t cols, bool published);
+/* `type`, or what takes its place in rows of `cols` that its blocks do not fit. */
+const synth_type *synth_fitting_type(const synth_type *type, uint64_t cols);
 
 /* --type: which type each matrix gets. */
 typedef struct synth_mix {
@@ -96,7 +96,6 @@ typedef struct synth_tensor {
 typedef struct synth_plan {
     const synth_shape *shape;
     const synth_mix *mix;
-    bool published_fallback; /* rows that Q5_K does not fit: Q5_1, which we do not load yet */
     uint64_t seed;
     synth_tensor *tensors;
     size_t count, room;
@@ -104,8 +103,7 @@ typedef struct synth_plan {
     bool failed;             /* out of memory while it was made */
 } synth_plan;
 
-/* Fills in `tensors`; shape, mix, published_fallback and seed are set. Free with
- * synth_plan_free. */
+/* Fills in `tensors`; shape, mix and seed are set. Free with synth_plan_free. */
 vt_status synth_plan_make(synth_plan *plan, vt_error *err);
 void synth_plan_free(synth_plan *plan);
 

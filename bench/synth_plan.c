@@ -92,7 +92,7 @@ static synth_tensor *add_matrix(synth_plan *plan, uint64_t cols, uint64_t rows, 
 {
     synth_tensor *tensor = add(plan);
     tensor->wanted = wanted;
-    tensor->type = synth_fitting_type(wanted, cols, plan->published_fallback);
+    tensor->type = synth_fitting_type(wanted, cols);
     tensor->dimension_count = experts ? 3 : 2;
     tensor->dimensions[0] = cols;
     tensor->dimensions[1] = rows;

@@ -109,6 +109,8 @@ typedef struct vt_gguf_entry {
 typedef struct vt_gguf_tensor {
     const char *name;
     const char *type;        /* "F16", "Q8_0", … */
+    const char *loads_as;    /* what a model's weights of that type become: `type` itself, another
+                                one where that has no kernel, or NULL: they cannot be loaded */
     uint32_t dimension_count;
     uint64_t dimensions[4];  /* innermost (contiguous) first, as in the file; unused ones are 1 */
     uint64_t offset_bytes;   /* from the start of the file */

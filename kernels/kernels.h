@@ -56,7 +56,9 @@ typedef void vti_matmul_fn(float *y, size_t y_stride, const void *w, const void 
                            bool accumulate);
 /* Bytes of one row of `cols` in the file's own format. */
 typedef size_t vti_source_bytes_fn(size_t cols);
-/* Bytes of a packed matrix, and the first byte of row `row` (a multiple of row_step) in it. */
+/* Bytes of a packed matrix, and the first byte of row `row` (a multiple of row_step) in it. Blocks
+ * of columns follow each other: what row_step rows take with c columns, c a multiple of `block`, is
+ * how they begin with more. */
 typedef size_t vti_packed_bytes_fn(size_t rows, size_t cols);
 typedef size_t vti_packed_offset_fn(size_t row, size_t cols);
 /* Repacks rows [row_begin, row_end) of `source` into `packed`, the whole matrix of rows × cols.

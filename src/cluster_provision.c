@@ -1,6 +1,7 @@
 /* cluster_provision.c: claims the workers and gives each the weights of its layers. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cluster_internal.h"
@@ -188,27 +189,56 @@ typedef struct transfer {
 } transfer;
 
 /* A tensor travels in blocks, so that neither side needs a buffer for all of it and signs of life
- * pass between them. */
-static vt_status send_tensor(vt_cluster *c, vti_device *device, const walked_tensor *tensor,
-                             transfer *t, vt_error *err)
+ * pass between them. `data` are `bytes` of it that begin at `offset`. */
+static vt_status send_blocks(vt_cluster *c, vti_device *device, const walked_tensor *tensor,
+                             const void *data, uint64_t offset, uint64_t bytes, transfer *t,
+                             vt_error *err)
 {
     const vti_source *s = &tensor->source;
     vti_frame_header header = {.type = VTI_MSG_WEIGHTS, .unit = tensor->layer};
-    for (uint64_t offset = 0; offset < s->size_bytes;) {
-        uint64_t left = s->size_bytes - offset;
-        size_t bytes = left < VTI_WIRE_BLOCK_MAX ? (size_t)left : VTI_WIRE_BLOCK_MAX;
+    for (uint64_t done = 0; done < bytes;) {
+        uint64_t left = bytes - done;
+        size_t part = left < VTI_WIRE_BLOCK_MAX ? (size_t)left : VTI_WIRE_BLOCK_MAX;
         uint8_t head[VTI_WIRE_BLOCK_HEADER_BYTES];
         vti_writer w = {head, sizeof head, 0, false};
-        vti_weights_block block = {tensor->role, s->type, s->slices, s->rows, s->cols, offset};
+        vti_weights_block block = {tensor->role, s->type, s->slices, s->rows, s->cols, offset + done};
         vti_encode_block(&w, &block);
-        vti_net_part parts[] = {{head, w.bytes}, {(const char *)s->data + offset, bytes}};
+        vti_net_part parts[] = {{head, w.bytes}, {(const char *)data + done, part}};
         VTI_TRY(vti_cluster_send_message(c, device, &header, parts, 2, err));
-        offset += bytes;
-        t->done_bytes += bytes;
+        done += part;
+        t->done_bytes += part;
         if (c->progress.report)
             c->progress.report(c->progress.user, t->what, t->done_bytes, t->total_bytes);
     }
     return VT_OK;
+}
+
+/* Rows of a type without a kernel are converted here, some at a time: workers know only types that
+ * have one. */
+static vt_status send_converted(vt_cluster *c, vti_device *device, const walked_tensor *tensor,
+                                transfer *t, vt_error *err)
+{
+    const vti_source *s = &tensor->source;
+    uint64_t row_bytes = vti_source_bytes(s->type, 1, 1, s->cols), rows = s->size_bytes / row_bytes;
+    uint64_t batch = row_bytes < VTI_WIRE_BLOCK_MAX ? VTI_WIRE_BLOCK_MAX / row_bytes : 1;
+    void *buffer = malloc((size_t)(batch * row_bytes));
+    vt_status status = VT_OK;
+    if (!buffer) return vti_fail(err, VT_ERR_MEMORY, "no memory to convert weights");
+    for (uint64_t row = 0; row < rows && status == VT_OK; row += batch) {
+        uint64_t count = rows - row < batch ? rows - row : batch;
+        status = send_blocks(c, device, tensor, vti_source_rows(s, row, count, buffer),
+                             row * row_bytes, count * row_bytes, t, err);
+    }
+    free(buffer);
+    return status;
+}
+
+static vt_status send_tensor(vt_cluster *c, vti_device *device, const walked_tensor *tensor,
+                             transfer *t, vt_error *err)
+{
+    const vti_source *s = &tensor->source;
+    if (s->conversion) return send_converted(c, device, tensor, t, err);
+    return send_blocks(c, device, tensor, s->data, 0, s->size_bytes, t, err);
 }
 
 static vt_status send_weights(vt_cluster *c, vti_device *device, transfer *t, vt_error *err)

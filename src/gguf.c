@@ -1,4 +1,5 @@
 #include "gguf_internal.h"
+#include "weight_types.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,9 +109,13 @@ vt_status vt_gguf_get_tensor(const vt_gguf *gguf, uint64_t index, vt_gguf_tensor
 {
     if (index >= gguf->tensor_count) return VT_ERR_ARGUMENT;
     const vti_gguf_tensor *tensor = &gguf->tensors[index];
+    vti_weight_type type;
+    const vti_conversion *conversion;
+    bool loads = vti_weight_type_find(tensor->type, &type, &conversion);
     *out = (vt_gguf_tensor){
         .name = tensor->name,
         .type = vti_ggml_type_find(tensor->type)->name,
+        .loads_as = loads ? vti_weight_type_name(type) : NULL,
         .dimension_count = tensor->dimension_count,
         .offset_bytes = tensor->offset_bytes,
         .size_bytes = tensor->size_bytes,

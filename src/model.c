@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,19 +11,54 @@
 
 vt_model_params vt_model_params_default(void) { return (vt_model_params){0}; }
 
+/* Tensors of types that have no kernel. */
+typedef struct converted {
+    uint32_t count[VTI_CONVERSION_COUNT];
+    uint64_t file_bytes, bytes; /* of all of them: as in the file, as what they become */
+} converted;
+
+static vt_status check_tensor(vt_model *model, vti_role role, uint32_t layer, converted *sum,
+                              vt_error *err)
+{
+    vti_source source;
+    VTI_TRY(vti_source_find(model->gguf, &model->hparams, role, layer, &source, err));
+    if (!source.conversion) return VT_OK;
+    sum->count[source.conversion - vti_conversions]++;
+    sum->file_bytes += source.file_bytes;
+    sum->bytes += source.size_bytes;
+    return VT_OK;
+}
+
+/* "24 x Q4_1 to Q8_0, 3 x Q2_K to Q6_K" */
+static void log_converted(const vt_model *model, const converted *sum)
+{
+    char text[256] = "";
+    size_t at = 0;
+    for (unsigned i = 0; i < VTI_CONVERSION_COUNT && at < sizeof text; i++)
+        if (sum->count[i])
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%" PRIu32 " x %s to %s",
+                                   at ? ", " : "", sum->count[i], vti_conversions[i].name,
+                                   vti_weight_type_name(vti_conversions[i].target));
+    if (at)
+        vti_log(&model->log, VT_LOG_WARNING,
+                "tensors converted as they load: %s; %.1f MiB in the file become %.1f MiB", text,
+                (double)sum->file_bytes / 1048576, (double)sum->bytes / 1048576);
+}
+
 /* Every tensor that a run would touch is looked up and checked now, so that a damaged file is
  * refused when it is opened and not in the middle of an answer. */
 static vt_status check_tensors(vt_model *model, vt_error *err)
 {
-    vti_source source;
+    converted sum = {0};
     for (unsigned role = VTI_LAYER_ROLE_COUNT; role < VTI_ROLE_COUNT; role++)
-        VTI_TRY(vti_source_find(model->gguf, &model->hparams, (vti_role)role, 0, &source, err));
+        VTI_TRY(check_tensor(model, (vti_role)role, 0, &sum, err));
     VTI_TRY(vti_source_find(model->gguf, &model->hparams, VTI_TOKEN_EMBD, 0, &model->embedding,
                             err));
     for (uint32_t layer = 0; layer < model->hparams.layers; layer++)
         for (unsigned role = 0; role < VTI_LAYER_ROLE_COUNT; role++)
-            VTI_TRY(vti_source_find(model->gguf, &model->hparams, (vti_role)role, layer, &source,
-                                    err));
+            VTI_TRY(check_tensor(model, (vti_role)role, layer, &sum, err));
+    model->loaded_weight_bytes = model->weight_bytes - sum.file_bytes + sum.bytes;
+    log_converted(model, &sum);
     return VT_OK;
 }
 
@@ -203,9 +239,7 @@ vt_status vti_model_load_head(vt_model *model, vt_error *err)
 void vti_model_embed(const vt_model *model, vt_token token, float *out)
 {
     const vti_source *embedding = &model->embedding;
-    size_t row_bytes = (size_t)vti_source_bytes(embedding->type, 1, 1, embedding->cols);
-    const char *row = (const char *)embedding->data + (size_t)token * row_bytes;
-    model->kernels.matmul[embedding->type].dequantize(out, row, embedding->cols);
+    vti_source_dequantize(&model->kernels, &model->embedding, (uint64_t)token, out);
     if (!vti_family_of(model->hparams.arch)->embedding_scaled) return;
     float scale = sqrtf((float)embedding->cols);
     for (uint32_t i = 0; i < embedding->cols; i++) out[i] *= scale;

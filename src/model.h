@@ -18,6 +18,7 @@ struct vt_model {
     vt_log log;
     char *name;
     uint64_t parameters, weight_bytes;
+    uint64_t loaded_weight_bytes; /* weight_bytes with every tensor as a type that has a kernel */
     vti_source embedding; /* vocab × d, read row by row from the file */
 
     /* Loaded when first needed, under the lock; then immutable until the model closes. */

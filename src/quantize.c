@@ -70,12 +70,12 @@ static float larger(float a, float b) { return a > b ? a : b; }
 static inline void round_to_steps(uint8_t *q, const float *x, size_t count, float zero, float step,
                                   int most)
 {
-    float inverse = step != 0 ? 1 / step : 0;
+    float inverse = step != 0 ? 1 / step : 0, last = (float)most;
     for (size_t i = 0; i < count; i++) {
         float place = (x[i] - zero) * inverse;
-        int nearest = (int)(place + 0.5f);
-        nearest = nearest < 0 ? 0 : nearest;
-        q[i] = (uint8_t)(nearest > most ? most : nearest);
+        place = place > 0 ? place : 0; /* also for what is not a number */
+        place = place < last ? place : last;
+        q[i] = (uint8_t)(int)(place + 0.5f);
     }
 }
 
@@ -162,6 +162,22 @@ void vti_quantize_q5_1(void *out, const float *x, size_t count)
         put_half(to + 2, m);
         put_fifth_bits(to + 4, q);
         put_nibbles(to + 8, q);
+    }
+}
+
+void vti_quantize_q4_1(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += BLOCK, to += 20) {
+        range r = range_of(x + i, BLOCK);
+        uint16_t m = f16_from_f32(r.low);
+        float low = f32_from_f16(m);
+        uint16_t d = half_above((r.high - low) / 15);
+        uint8_t q[BLOCK];
+        round_to_steps(q, x + i, BLOCK, low, f32_from_f16(d), 15);
+        put_half(to, d);
+        put_half(to + 2, m);
+        put_nibbles(to + 4, q);
     }
 }
 
@@ -276,11 +292,20 @@ static void put_six_bits(unsigned char *low, unsigned char *high, const uint8_t 
     }
 }
 
+void vti_put_q6_k(void *block, uint16_t d, const int8_t *scales, const uint8_t *q)
+{
+    unsigned char *to = block;
+    put_six_bits(to, to + 128, q);
+    memcpy(to + 192, scales, 16);
+    put_half(to + 208, d);
+}
+
 void vti_quantize_q6_k(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += SUPER, to += 210) {
         float scale[16], largest = 0;
+        int8_t steps[16];
         uint8_t q[SUPER];
         for (int j = 0; j < 16; j++) {
             range r = range_of(x + i + j * 16, 16);
@@ -292,9 +317,171 @@ void vti_quantize_q6_k(void *out, const float *x, size_t count)
             int n = steps_above(scale[j], f32_from_f16(d), 127);
             float step = (float)n * f32_from_f16(d);
             round_to_steps(q + j * 16, x + i + j * 16, 16, -32 * step, step, 63);
-            to[192 + j] = (unsigned char)n;
+            steps[j] = (int8_t)n;
         }
-        put_six_bits(to, to + 128, q);
-        put_half(to + 208, d);
+        vti_put_q6_k(to, d, steps, q);
     }
+}
+
+/* --- Q2_K, Q3_K ------------------------------------------------------------------------------- */
+
+enum { PARTS = 16, PART = 16 }; /* of a super-block; weights in one */
+
+/* The lower two bits: of each 128 weights, byte l holds the weights l, 32 + l, 64 + l, 96 + l. */
+static void put_pairs(unsigned char *to, const uint8_t *q)
+{
+    memset(to, 0, SUPER / 4);
+    for (size_t i = 0; i < SUPER; i++)
+        to[i / 128 * 32 + i % 32] |= (unsigned char)((q[i] & 3) << i / 32 % 4 * 2);
+}
+
+/* Weight = d × scale × q - dmin × min, scale and min of four bits per 16 weights. */
+static void put_q2_k(unsigned char *to, const float *x)
+{
+    float low[PARTS], high[PARTS], most_low = 0, most_high = 0;
+    uint8_t q[SUPER];
+    for (int j = 0; j < PARTS; j++) {
+        range r = range_of(x + j * PART, PART);
+        low[j] = larger(-r.low, 0);
+        high[j] = r.high;
+        most_low = larger(most_low, low[j]);
+    }
+    uint16_t dmin = half_above(most_low / 15);
+    for (int j = 0; j < PARTS; j++) {
+        int min = steps_above(low[j], f32_from_f16(dmin), 15);
+        low[j] = (float)min * f32_from_f16(dmin);
+        high[j] = larger(high[j] + low[j], 0) / 3;
+        most_high = larger(most_high, high[j]);
+        to[j] = (unsigned char)(min << 4);
+    }
+    uint16_t d = half_above(most_high / 15);
+    for (int j = 0; j < PARTS; j++) {
+        int scale = steps_above(high[j], f32_from_f16(d), 15);
+        round_to_steps(q + j * PART, x + j * PART, PART, -low[j], (float)scale * f32_from_f16(d),
+                       3);
+        to[j] |= (unsigned char)scale;
+    }
+    put_pairs(to + 16, q);
+    put_half(to + 80, d);
+    put_half(to + 82, dmin);
+}
+
+void vti_quantize_q2_k(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += SUPER, to += 84) put_q2_k(to, x + i);
+}
+
+/* The largest magnitude; negative if the weight that has it is positive, as the level that it
+ * shall become is negative. */
+static float signed_largest(const float *x, size_t count)
+{
+    range r = range_of(x, count);
+    return r.high > -r.low ? -r.high : -r.low;
+}
+
+/* Integer scales of `count` parts, from -31 to 31, for one d. */
+static uint16_t choose_signed_scales(int *scales, const float *wanted, size_t count)
+{
+    float largest = 0;
+    for (size_t j = 0; j < count; j++)
+        largest = larger(largest, wanted[j] < 0 ? -wanted[j] : wanted[j]);
+    uint16_t d = half_above(largest / 31);
+    for (size_t j = 0; j < count; j++) {
+        int n = steps_above(wanted[j] < 0 ? -wanted[j] : wanted[j], f32_from_f16(d), 31);
+        scales[j] = wanted[j] < 0 ? -n : n;
+    }
+    return d;
+}
+
+/* Sixteen 6-bit scales + 32: lower four bits of 8 and of the other 8 in a byte each; upper two of
+ * four. */
+static void put_six_bit_scales(unsigned char *to, const int *scales)
+{
+    memset(to, 0, 12);
+    for (int j = 0; j < PARTS; j++) {
+        int scale = scales[j] + 32;
+        to[j % 8] |= (unsigned char)((scale & 15) << j / 8 * 4);
+        to[8 + j % 4] |= (unsigned char)(scale >> 4 << j / 4 * 2);
+    }
+}
+
+/* Weight = d × scale × (q - 4), scale of six bits per 16 weights. */
+static void put_q3_k(unsigned char *to, const float *x)
+{
+    float wanted[PARTS];
+    int scales[PARTS];
+    uint8_t q[SUPER];
+    for (int j = 0; j < PARTS; j++) wanted[j] = signed_largest(x + j * PART, PART) / 4;
+    uint16_t d = choose_signed_scales(scales, wanted, PARTS);
+    for (int j = 0; j < PARTS; j++) {
+        float step = (float)scales[j] * f32_from_f16(d);
+        round_to_steps(q + j * PART, x + j * PART, PART, -4 * step, step, 7);
+    }
+    memset(to, 0, 32);
+    for (size_t i = 0; i < SUPER; i++) to[i % 32] |= (unsigned char)(q[i] >> 2 << i / 32);
+    put_pairs(to + 32, q);
+    put_six_bit_scales(to + 96, scales);
+    put_half(to + 108, d);
+}
+
+void vti_quantize_q3_k(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += SUPER, to += 110) put_q3_k(to, x + i);
+}
+
+/* --- IQ4_NL, IQ4_XS --------------------------------------------------------------------------- */
+
+static const int8_t levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
+
+/* Nearest of step × level to each of 32 weights. */
+static void round_to_levels(uint8_t *q, const float *x, float step)
+{
+    float inverse = step != 0 ? 1 / step : 0;
+    for (size_t i = 0; i < BLOCK; i++) {
+        q[i] = 0;
+        for (size_t k = 1; k < 16; k++)
+            q[i] += (uint8_t)(2 * x[i] * inverse > (float)(levels[k - 1] + levels[k]));
+    }
+}
+
+void vti_quantize_iq4_nl(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += BLOCK, to += 18) {
+        float wanted = signed_largest(x + i, BLOCK) / 127;
+        uint16_t d = half_above(wanted < 0 ? -wanted : wanted) | (wanted < 0 ? 0x8000 : 0);
+        uint8_t q[BLOCK];
+        round_to_levels(q, x + i, f32_from_f16(d));
+        put_half(to, d);
+        put_nibbles(to + 2, q);
+    }
+}
+
+/* Weight = d × scale × level, scale of six bits per 32 weights. */
+static void put_iq4_xs(unsigned char *to, const float *x)
+{
+    float wanted[8];
+    int scales[8];
+    for (int j = 0; j < 8; j++) wanted[j] = signed_largest(x + j * BLOCK, BLOCK) / 127;
+    uint16_t d = choose_signed_scales(scales, wanted, 8), highs = 0;
+    memset(to + 4, 0, 4);
+    for (int j = 0; j < 8; j++) {
+        unsigned scale = (unsigned)(scales[j] + 32);
+        uint8_t q[BLOCK];
+        round_to_levels(q, x + j * BLOCK, (float)scales[j] * f32_from_f16(d));
+        put_nibbles(to + 8 + j * 16, q);
+        to[4 + j / 2] |= (unsigned char)((scale & 15) << j % 2 * 4);
+        highs |= (uint16_t)(scale >> 4 << 2 * j);
+    }
+    put_half(to, d);
+    put_half(to + 2, highs);
+}
+
+void vti_quantize_iq4_xs(void *out, const float *x, size_t count)
+{
+    unsigned char *to = out;
+    for (size_t i = 0; i < count; i += SUPER, to += 136) put_iq4_xs(to, x + i);
 }

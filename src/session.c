@@ -390,7 +390,7 @@ void vt_session_get_stats(const vt_session *s, vt_session_stats *out)
     *out = s->stats;
     /* Every weight is read once per token, but of the embedding matrix only a row; tied to the
      * output, it is read whole. */
-    out->weight_bytes_per_token = s->model->weight_bytes;
+    out->weight_bytes_per_token = s->model->loaded_weight_bytes;
     if (vti_gguf_find_tensor(s->model->gguf, "output.weight"))
         out->weight_bytes_per_token -= s->model->embedding.size_bytes;
     out->context_tokens = s->context;

@@ -5,20 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The file's numbers of the types that have a kernel. */
-static const uint32_t ggml_numbers[VTI_WEIGHT_TYPE_COUNT] = {
-    [VTI_F32] = 0,  [VTI_F16] = 1,   [VTI_BF16] = 30, [VTI_Q8_0] = 8,
-    [VTI_Q4_0] = 2, [VTI_Q5_0] = 6,  [VTI_Q4_K] = 12, [VTI_Q5_K] = 13, [VTI_Q6_K] = 14,
-};
+#include "../kernels/layout.h"
 
 static const vti_ggml_type *facts_of(vti_weight_type type)
 {
-    return vti_ggml_type_find(ggml_numbers[type]);
-}
-
-const char *vti_weight_type_name(vti_weight_type type)
-{
-    return (unsigned)type < VTI_WEIGHT_TYPE_COUNT ? facts_of(type)->name : "unknown";
+    return vti_ggml_type_find(vti_weight_type_number(type));
 }
 
 uint64_t vti_source_bytes(vti_weight_type type, uint64_t slices, uint32_t rows, uint32_t cols)
@@ -40,16 +31,12 @@ void vti_tensor_name(vti_role role, uint32_t layer, char *buffer, size_t capacit
         snprintf(buffer, capacity, "%s", vti_role_name(role));
 }
 
-static vt_status native_type(const vt_gguf *gguf, const vti_gguf_tensor *tensor,
-                             vti_weight_type *out, vt_error *err)
+static vt_status find_type(const vt_gguf *gguf, const vti_gguf_tensor *tensor, vti_source *out,
+                           vt_error *err)
 {
-    char known[128] = "";
-    for (unsigned type = 0, at = 0; type < VTI_WEIGHT_TYPE_COUNT; type++) {
-        *out = (vti_weight_type)type;
-        if (ggml_numbers[type] == tensor->type) return VT_OK;
-        at += (unsigned)snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "",
-                                 vti_weight_type_name(*out));
-    }
+    char known[256];
+    if (vti_weight_type_find(tensor->type, &out->type, &out->conversion)) return VT_OK;
+    vti_weight_type_list(known, sizeof known);
     return vti_fail(err, VT_ERR_UNSUPPORTED, "%s: tensor %s has type %s; supported are %s",
                     vti_gguf_name(gguf), tensor->name, vti_ggml_type_find(tensor->type)->name,
                     known);
@@ -84,7 +71,8 @@ vt_status vti_source_check(const vti_hparams *hparams, vti_role role, const vti_
     VTI_TRY(check_shape(source, shape, name, err));
     if (shape.is_vector && facts_of(source->type)->block != 1)
         return vti_fail(err, VT_ERR_UNSUPPORTED, "%s is a vector of type %s; expected floats", name,
-                        facts_of(source->type)->name);
+                        source->conversion ? source->conversion->name
+                                           : facts_of(source->type)->name);
     uint64_t bytes = vti_source_bytes(source->type, shape.slices, shape.rows, shape.cols);
     if (bytes == 0 || bytes != source->size_bytes)
         return vti_fail(err, VT_ERR_FORMAT, "%s has %" PRIu64 " bytes, expected %" PRIu64, name,
@@ -102,7 +90,7 @@ vt_status vti_source_find(const vt_gguf *gguf, const vti_hparams *hparams, vti_r
     if (!tensor && !vti_role_required(hparams, role)) return VT_OK;
     if (!tensor)
         return vti_fail(err, VT_ERR_FORMAT, "%s: tensor %s is missing", vti_gguf_name(gguf), name);
-    VTI_TRY(native_type(gguf, tensor, &out->type, err));
+    VTI_TRY(find_type(gguf, tensor, out, err));
     if (tensor->dimensions[3] != 1 || tensor->dimensions[0] > VTI_MAX_VOCAB ||
         tensor->dimensions[1] > VTI_MAX_VOCAB || tensor->dimensions[2] > VTI_MAX_VOCAB)
         return vti_fail(err, VT_ERR_FORMAT, "%s: tensor %s is not a matrix of sensible size",
@@ -111,9 +99,37 @@ vt_status vti_source_find(const vt_gguf *gguf, const vti_hparams *hparams, vti_r
     out->rows = (uint32_t)tensor->dimensions[1];
     out->slices = (uint32_t)tensor->dimensions[2];
     out->data = tensor->data;
-    out->size_bytes = tensor->size_bytes;
+    out->size_bytes = out->file_bytes = tensor->size_bytes;
+    if (out->conversion)
+        out->size_bytes = vti_source_bytes(out->type, out->slices, out->rows, out->cols);
     snprintf(label, sizeof label, "%s: tensor %s", vti_gguf_name(gguf), name);
     return vti_source_check(hparams, role, out, label, err);
+}
+
+/* Bytes of the first `columns` of a row where it lies. */
+static size_t stored_bytes(const vti_source *source, size_t columns)
+{
+    const vti_conversion *conversion = source->conversion;
+    if (conversion) return columns / conversion->block * conversion->block_bytes;
+    return (size_t)vti_source_bytes(source->type, 1, 1, (uint32_t)columns);
+}
+
+const void *vti_source_rows(const vti_source *source, uint64_t first, uint64_t count, void *buffer)
+{
+    const void *rows = (const char *)source->data + first * stored_bytes(source, source->cols);
+    if (!source->conversion) return rows;
+    source->conversion->convert(buffer, rows, (size_t)(count * source->cols));
+    return buffer;
+}
+
+void vti_source_dequantize(const vti_kernels *kernels, const vti_source *source, uint64_t row,
+                           float *out)
+{
+    const void *from = (const char *)source->data + row * stored_bytes(source, source->cols);
+    if (source->conversion)
+        source->conversion->dequantize(out, from, source->cols);
+    else
+        kernels->matmul[source->type].dequantize(out, from, source->cols);
 }
 
 /* 64-byte aligned, the widest vector load of any kernel. */
@@ -138,6 +154,42 @@ typedef struct pack_job {
     const vti_tensor *tensor;
     size_t panels; /* of a slice */
 } pack_job;
+
+/* Columns that are converted at a time, and their bytes as Q8_0, the larger target. */
+enum { PART_COLUMNS = 256, PART_BYTES = PART_COLUMNS / 32 * 34 };
+
+/* `rows` rows at `stored` become one panel, a part of the columns after the other: each goes
+ * where the panel would end if it had no more columns than those before. */
+static void convert_panel(const pack_job *j, unsigned char *panel, const unsigned char *stored,
+                          size_t rows)
+{
+    const vti_source *from = j->source;
+    unsigned char part[VTI_PANEL_ROWS * PART_BYTES];
+    size_t stored_row = stored_bytes(from, from->cols);
+    for (size_t c = 0; c < from->cols; c += PART_COLUMNS) {
+        size_t columns = from->cols - c < PART_COLUMNS ? from->cols - c : PART_COLUMNS;
+        for (size_t r = 0; r < rows; r++)
+            from->conversion->convert(part + r * PART_BYTES,
+                                      stored + r * stored_row + stored_bytes(from, c), columns);
+        j->kernel->pack(panel + j->kernel->packed_offset(VTI_PANEL_ROWS, c), part, PART_BYTES, rows,
+                        columns, 0, rows);
+    }
+}
+
+/* Units: panels, slice by slice. */
+static void convert_panels(void *context, size_t begin, size_t end)
+{
+    const pack_job *j = context;
+    const vti_source *from = j->source;
+    for (size_t unit = begin; unit < end; unit++) {
+        size_t slice = unit / j->panels, row = unit % j->panels * VTI_PANEL_ROWS;
+        size_t left = from->rows - row, stored = slice * from->rows + row;
+        unsigned char *packed = vti_tensor_slice(j->tensor, (uint32_t)slice).data;
+        convert_panel(j, packed + j->kernel->packed_offset(row, from->cols),
+                      (const unsigned char *)from->data + stored * stored_bytes(from, from->cols),
+                      left < VTI_PANEL_ROWS ? left : VTI_PANEL_ROWS);
+    }
+}
 
 /* Units: panels, slice by slice. */
 static void pack_panels(void *context, size_t begin, size_t end)
@@ -175,7 +227,8 @@ vt_status vti_tensor_load(const vti_loader *loader, vti_role role, const vti_sou
         return VT_OK;
     }
     pack_job job = {kernel, source, out, (source->rows + kernel->row_step - 1) / kernel->row_step};
-    vti_pool_run(loader->pool, job.panels * source->slices, 1, pack_panels, &job);
+    vti_pool_run(loader->pool, job.panels * source->slices, 1,
+                 source->conversion ? convert_panels : pack_panels, &job);
     return VT_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "arena.h"
 #include "pool.h"
 #include "roles.h"
+#include "weight_types.h"
 
 /* A tensor as a kernel reads it: rows × cols. Vectors are one row of F32. rows 0: not there.
  * Experts are slices, each a matrix of its own, the next one slice_bytes further. */
@@ -16,12 +17,15 @@ typedef struct vti_tensor {
     void *data; /* packed as vti_kernels.matmul[type] wants it; 64-byte aligned, of an arena */
 } vti_tensor;
 
-/* The same tensor as the file has it. */
+/* The same tensor as a file has it, or would have it if it were of a type with a kernel. */
 typedef struct vti_source {
     vti_weight_type type;
     uint32_t slices, rows, cols;
-    const void *data;   /* NULL: not there */
-    uint64_t size_bytes;
+    const void *data;    /* NULL: not there */
+    uint64_t size_bytes; /* as `type` */
+    uint64_t file_bytes; /* as it lies in the file */
+    const vti_conversion *conversion; /* not NULL: `data` is of that type and becomes `type` when it
+                                         is read with vti_source_rows */
 } vti_source;
 
 typedef struct vti_layer {
@@ -36,8 +40,6 @@ typedef struct vti_weights {
     uint64_t bytes;        /* of all tensors, as packed */
     vti_arena *arena;      /* where they lie */
 } vti_weights;
-
-const char *vti_weight_type_name(vti_weight_type type);
 
 /* Bytes of slices × rows × cols as in the file; 0 if cols is not a whole number of blocks or the
  * product overflows. */
@@ -54,6 +56,14 @@ vt_status vti_source_find(const vt_gguf *gguf, const vti_hparams *hparams, vti_r
 /* Checks type and shape of a tensor that claims to be `role`; `name` begins the message. */
 vt_status vti_source_check(const vti_hparams *hparams, vti_role role, const vti_source *source,
                            const char *name, vt_error *err);
+
+/* Rows [first, first + count), slice after slice, as `source->type` has them in a file: in the file
+ * itself, or converted into `buffer`, which has room for them. */
+const void *vti_source_rows(const vti_source *source, uint64_t first, uint64_t count, void *buffer);
+
+/* Row `row` → floats, exactly what the file says. */
+void vti_source_dequantize(const vti_kernels *kernels, const vti_source *source, uint64_t row,
+                           float *out);
 
 /* Bytes the tensor will take once loaded. */
 uint64_t vti_tensor_bytes(const vti_kernels *kernels, vti_role role, const vti_source *source);

@@ -165,8 +165,7 @@ static void mixes_are_published_ones(void **state)
         {"qwen2.5-0.5b --type q4_k_m", "blk.0.ffn_gate.weight", "Q5_0"},
         {"qwen2.5-0.5b --type q4_k_m", "blk.0.attn_v.weight", "Q8_0"},
         {"qwen2.5-0.5b --type q4_k_m", "token_embd.weight", "Q8_0"},
-        {"qwen2.5-0.5b --type q5_k", "blk.0.ffn_gate.weight", "Q8_0"},
-        {"qwen2.5-0.5b --type q5_k --fallback published", "blk.0.ffn_gate.weight", "Q5_1"},
+        {"qwen2.5-0.5b --type q5_k", "blk.0.ffn_gate.weight", "Q5_1"},
         {"qwen2.5-0.5b --type q6_k", "blk.0.ffn_gate.weight", "Q8_0"},
         {"qwen2.5-0.5b --type q6_k", "blk.0.ffn_down.weight", "Q6_K"},
         {"qwen2.5-0.5b --type q6_k", "blk.0.attn_q.bias", "F32"},
@@ -312,7 +311,7 @@ static void quantisation_rounds_to_the_nearest(void **state)
         {"q4_0", "Q4_0", "blk.0.ffn_up.weight"},  {"q4_k", "Q4_K", "blk.0.ffn_down.weight"},
         {"q5_k", "Q5_K", "blk.0.ffn_down.weight"}, {"q6_k", "Q6_K", "blk.0.ffn_down.weight"},
         {"q4_k", "Q5_0", "blk.0.attn_k.weight"},
-        {"q5_k --fallback published", "Q5_1", "blk.0.attn_k.weight"},
+        {"q5_k", "Q5_1", "blk.0.attn_k.weight"},
     };
     char exact_path[128], options[128];
     static const char common[] = "--shape qwen2.5-0.5b --layers 1 --vocab 320";
@@ -384,7 +383,6 @@ static void wrong_usage(void **state)
     bench_expect("BENCH synth --vocab 3", 2, "from 320 to");
     bench_expect("BENCH synth --layers x", 2, "\"x\"");
     bench_expect("BENCH synth --shape qwen2.5-3b --type f16 --experts 4 -o DIR/x", 2, "no experts");
-    bench_expect("BENCH synth --shape qwen2.5-3b --type f16 --fallback y -o DIR/x", 2, "published");
     bench_expect_empty_folder();
 }
 

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench_support.h"
 #include "cluster_support.h"
 
 static const char default_model[] = "src/assets/stories-4m-f16.gguf";
@@ -161,6 +162,23 @@ static void family_qwen2moe(void **state)
 {
     (void)state;
     check_family("golden/t-qwen2moe.gguf");
+}
+
+/* Weights without a kernel are converted on the main device: workers hold the same bits. */
+static void converted_weights(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/converted.gguf", bench_folder());
+    static const char *const types[] = {"q2_k", "q5_1"};
+    for (int i = 0; i < 2; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "BENCH requantize -m %s --type %s -o %s", default_model,
+                 types[i], path);
+        bench_expect(line, 0, NULL);
+        check_devices(path, 2, NULL, 0);
+    }
+    unlink(path);
 }
 
 /* --- conversations --------------------------------------------------------------------------------- */
@@ -408,6 +426,7 @@ int main(void)
         cmocka_unit_test(family_qwen2), cmocka_unit_test(family_llama),
         cmocka_unit_test(family_qwen3), cmocka_unit_test(family_gemma3),
         cmocka_unit_test(family_qwen2moe), cmocka_unit_test(worker_serves_the_next),
+        cmocka_unit_test_setup_teardown(converted_weights, bench_make_folder, bench_remove_folder),
         cmocka_unit_test(sessions_follow_each_other), cmocka_unit_test(broken_off_prefill),
         cmocka_unit_test(killed_worker), cmocka_unit_test(stopped_worker),
         cmocka_unit_test(nobody_listens), cmocka_unit_test(busy_worker),

@@ -55,6 +55,31 @@ static void print_entries(const vt_gguf *gguf, bool all)
     }
 }
 
+/* One line per type that does not load as what it is. `first` has it first. */
+static void print_conversion(const vt_gguf *gguf, const vt_gguf_tensor *first, uint64_t at)
+{
+    uint64_t count = 0;
+    vt_gguf_tensor t;
+    if (first->loads_as && strcmp(first->loads_as, first->type) == 0) return;
+    for (uint64_t i = 0; i < vt_gguf_tensor_count(gguf); i++) {
+        if (vt_gguf_get_tensor(gguf, i, &t) != VT_OK || strcmp(t.type, first->type) != 0) continue;
+        if (i < at) return;
+        count++;
+    }
+    if (first->loads_as)
+        printf("%" PRIu64 " tensors of type %s are converted to %s as they load\n", count,
+               first->type, first->loads_as);
+    else
+        printf("%" PRIu64 " tensors of type %s cannot be loaded\n", count, first->type);
+}
+
+static void print_conversions(const vt_gguf *gguf)
+{
+    vt_gguf_tensor t;
+    for (uint64_t i = 0; i < vt_gguf_tensor_count(gguf); i++)
+        if (vt_gguf_get_tensor(gguf, i, &t) == VT_OK) print_conversion(gguf, &t, i);
+}
+
 static void print_tensors(const vt_gguf *gguf)
 {
     uint64_t count = vt_gguf_tensor_count(gguf), parameters = 0, bytes = 0;
@@ -72,6 +97,7 @@ static void print_tensors(const vt_gguf *gguf)
     printf("\n%.2f million parameters, %s of weights", (double)parameters / 1e6, cli_bytes(bytes));
     if (parameters) printf(", %.2f bits each", (double)bytes * 8 / (double)parameters);
     putchar('\n');
+    print_conversions(gguf);
 }
 
 /* The value itself; long arrays are null unless all was asked for. */
@@ -108,8 +134,9 @@ static json_t *tensors_json(const vt_gguf *gguf)
         json_t *dimensions = json_array();
         for (uint32_t j = 0; j < t.dimension_count; j++)
             json_array_append_new(dimensions, json_integer((json_int_t)t.dimensions[j]));
-        json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I, s:I}", "name", t.name, "type",
-                                              t.type, "dimensions", dimensions, "offset_bytes",
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:o, s:I, s:I}", "name", t.name,
+                                              "type", t.type, "loads_as", t.loads_as,
+                                              "dimensions", dimensions, "offset_bytes",
                                               (json_int_t)t.offset_bytes, "size_bytes",
                                               (json_int_t)t.size_bytes));
     }
