@@ -16,6 +16,28 @@ static const char *advance(vti_admission *a, const vti_frame_header *h, uint32_t
     return reason;
 }
 
+/* Parts of a KV cache, to and from a session file. */
+static const char *check_kv(vti_admission *a, const vti_frame_header *h)
+{
+    if (a->phase != VTI_PHASE_SESSION || h->epoch != a->epoch)
+        return "a part of a KV cache at the wrong time";
+    if (h->type == VTI_MSG_KV) {
+        const char *reason = vti_kv_message_admit(h, a->row_bytes, a->kv_left);
+        if (!reason) a->kv_left -= h->message_bytes;
+        return reason;
+    }
+    bool put = h->type == VTI_MSG_KV_PUT;
+    if (put ? a->end > 0 || a->next_step > 0 || h->token_count > a->context
+            : h->token_count > a->end || h->unit < a->first || h->unit - a->first >= a->layers)
+        return "a KV cache that this session cannot have";
+    if (put) {
+        vti_kv_shape shape = {&a->hparams, a->first, a->layers, h->token_count, a->row_bytes};
+        a->kv_left = vti_kv_message_bytes(&shape);
+        a->end = h->token_count;
+    }
+    return check_size(h, 0, 0);
+}
+
 static const char *check_main(vti_admission *a, const vti_frame_header *h)
 {
     switch ((int)h->type) {
@@ -37,6 +59,9 @@ static const char *check_main(vti_admission *a, const vti_frame_header *h)
             return "an end of a session at the wrong time";
         a->ends++;
         return advance(a, h, 0, 0, VTI_PHASE_READY);
+    case VTI_MSG_KV_GET:
+    case VTI_MSG_KV_PUT:
+    case VTI_MSG_KV: return check_kv(a, h);
     default: return "a message of a type that a main device does not send";
     }
 }

@@ -210,6 +210,14 @@ static const char *check_result(const vti_result_admission *a, vti_net_peer peer
     return NULL;
 }
 
+static const char *check_kv(vti_result_admission *a, vti_net_peer peer, const vti_frame_header *h)
+{
+    if (peer != a->kv_from || h->epoch != a->epoch) return "rows of a KV cache that nobody asked for";
+    const char *reason = vti_kv_message_admit(h, a->kv_row_bytes, a->kv_left);
+    if (!reason) a->kv_left -= h->message_bytes;
+    return reason;
+}
+
 const char *vti_cluster_admit(void *user, vti_net_peer peer, const vti_frame_header *h)
 {
     vt_cluster *c = user;
@@ -218,8 +226,14 @@ const char *vti_cluster_admit(void *user, vti_net_peer peer, const vti_frame_hea
     case VTI_MSG_OFFER:
     case VTI_MSG_READY:
     case VTI_MSG_SESSION_OK:
+    case VTI_MSG_KV_OK:
     case VTI_MSG_REFUSE:
         if (h->message_bytes > VTI_WIRE_SMALL_MAX) reason = "a message of the wrong size";
+        break;
+    case VTI_MSG_KV:
+        pthread_mutex_lock(&c->admission.lock);
+        reason = check_kv(&c->admission, peer, h);
+        pthread_mutex_unlock(&c->admission.lock);
         break;
     case VTI_MSG_STEP:
         pthread_mutex_lock(&c->admission.lock);

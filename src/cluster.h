@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "kv_transfer.h"
 #include "model.h"
 
 const vt_model *vti_cluster_model(const vt_cluster *cluster);
@@ -34,6 +35,22 @@ vt_status vti_cluster_receive(vt_cluster *cluster, float *h, uint32_t rows,
 
 /* The results of all steps that were sent are not wanted any more. */
 void vti_cluster_forget_steps(vt_cluster *cluster);
+
+/* Rows of a KV cache for `shape`, which spans layers of one device or of several. */
+typedef struct vti_kv_stream {
+    /* Takes or gives the rows of one piece; what it fails with ends the transfer. */
+    vt_status (*rows)(void *user, const vti_kv_chunk *chunk, void *rows, size_t bytes,
+                      vt_error *err);
+    void *user;
+} vti_kv_stream;
+
+/* Hands out the rows of all layers that run elsewhere, in order; `end` tokens were computed. */
+vt_status vti_cluster_fetch_kv(vt_cluster *cluster, uint32_t end, size_t row_bytes,
+                               const vti_kv_stream *stream, vt_error *err);
+
+/* Asks for these rows and gives them to the workers. Their session must be a new one. */
+vt_status vti_cluster_store_kv(vt_cluster *cluster, uint32_t end, size_t row_bytes,
+                               const vti_kv_stream *stream, vt_error *err);
 
 /* Adds to what the main device spent computing. */
 void vti_cluster_count_busy(vt_cluster *cluster, uint64_t ns);

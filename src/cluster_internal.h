@@ -13,7 +13,7 @@ enum { VTI_MAX_DEVICES = 63 }; /* workers; net/ allows one connection more */
 typedef struct vti_device {
     char address[VTI_NET_ADDRESS_MAX];
     vti_net_peer peer;
-    bool up, offered, ready, session_ok;
+    bool up, offered, ready, session_ok, kv_ok;
     uint32_t first, count;    /* layers; count 0: left out, not even connected to */
     uint32_t hop;             /* place in the chain of those that have layers */
     uint64_t memory_bytes, weight_bytes, busy_ns;
@@ -25,6 +25,9 @@ typedef struct vti_result_admission {
     vti_net_peer last; /* whom results come from; 0: no session */
     uint32_t d, layers, hops, batch;
     uint32_t epoch, next_step;
+    vti_net_peer kv_from; /* whom rows of a KV cache were asked of */
+    size_t kv_row_bytes;
+    uint64_t kv_left;     /* payload bytes of them that may still come */
 } vti_result_admission;
 
 struct vt_cluster {
@@ -63,6 +66,12 @@ vt_status vti_cluster_send_message(vt_cluster *c, vti_device *device,
 vt_status vti_cluster_wait(vt_cluster *c, uint64_t deadline_ns, const atomic_bool *cancelled,
                            const char *waiting_for, vti_net_event *event, vti_device **device,
                            vt_error *err);
+
+/* The device that runs layers as number `hop` of them, behind the main one; NULL past the last. */
+vti_device *vti_cluster_device_at(vt_cluster *c, uint32_t hop);
+
+/* VT_OK unless a device was lost. */
+vt_status vti_cluster_check_usable(const vt_cluster *c, vt_error *err);
 
 /* After a deadline: names the first device of the chain for which `answered` is false. */
 vt_status vti_cluster_name_silent(const vt_cluster *c, size_t answered_offset,

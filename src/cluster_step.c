@@ -7,7 +7,7 @@
 
 enum { SESSION_TIMEOUT_MS = 10000 };
 
-static vti_device *device_at_hop(vt_cluster *c, uint32_t hop)
+vti_device *vti_cluster_device_at(vt_cluster *c, uint32_t hop)
 {
     for (size_t i = 0; i < c->device_count; i++)
         if (c->devices[i].count && c->devices[i].hop == hop) return &c->devices[i];
@@ -18,7 +18,7 @@ static void publish(vt_cluster *c, uint32_t batch)
 {
     vti_result_admission *a = &c->admission;
     pthread_mutex_lock(&a->lock);
-    a->last = device_at_hop(c, c->chain_count - 1)->peer;
+    a->last = vti_cluster_device_at(c, c->chain_count - 1)->peer;
     a->d = c->model->hparams.d;
     a->layers = c->model->hparams.layers;
     a->hops = c->chain_count;
@@ -29,7 +29,7 @@ static void publish(vt_cluster *c, uint32_t batch)
     pthread_mutex_unlock(&a->lock);
 }
 
-static vt_status check_usable(const vt_cluster *c, vt_error *err)
+vt_status vti_cluster_check_usable(const vt_cluster *c, vt_error *err)
 {
     if (!c->broken) return VT_OK;
     return vti_fail(err, VT_ERR_NETWORK, "the cluster has lost a device; open it again");
@@ -64,7 +64,7 @@ static vt_status await_session(vt_cluster *c, vt_error *err)
 vt_status vti_cluster_begin_session(vt_cluster *c, uint32_t context_tokens, uint32_t batch_tokens,
                                     vt_kv_type kv_type, vt_error *err)
 {
-    VTI_TRY(check_usable(c, err));
+    VTI_TRY(vti_cluster_check_usable(c, err));
     if (c->in_session)
         return vti_fail(err, VT_ERR_BUSY, "the cluster has a session already; close it first");
     c->in_session = true;
@@ -101,8 +101,8 @@ void vti_cluster_end_session(vt_cluster *c)
 vt_status vti_cluster_send(vt_cluster *c, const float *h, uint32_t position, uint32_t tokens,
                            bool all_rows, vt_error *err)
 {
-    VTI_TRY(check_usable(c, err));
-    vti_device *first = device_at_hop(c, 0);
+    VTI_TRY(vti_cluster_check_usable(c, err));
+    vti_device *first = vti_cluster_device_at(c, 0);
     vti_frame_header header = {
         .type = VTI_MSG_STEP,
         .flags = all_rows ? VTI_STEP_ALL_ROWS : 0,
@@ -122,7 +122,7 @@ static void read_busy_times(vt_cluster *c, const uint8_t *data, size_t bytes)
 {
     vti_reader r = {data, bytes, 0, false};
     for (uint32_t hop = 0; hop < c->chain_count; hop++)
-        device_at_hop(c, hop)->busy_ns = vti_read_u64(&r);
+        vti_cluster_device_at(c, hop)->busy_ns = vti_read_u64(&r);
 }
 
 /* Damage on the way or in a device's memory must not become an answer. */

@@ -21,6 +21,8 @@ static void publish_route(vti_engagement *e)
     a->d = e->assignment.hparams.d;
     a->hop = e->assignment.hop;
     a->first = e->assignment.first;
+    a->layers = e->assignment.count;
+    a->hparams = e->assignment.hparams;
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -44,6 +46,8 @@ static void publish_session(vti_engagement *e)
     a->epoch = e->epoch;
     a->next_step = 0;
     a->end = 0;
+    a->row_bytes = vti_stage_cache(e->stage)->row_bytes;
+    a->kv_left = 0;
     uint64_t largest = vti_step_bytes(a->batch, a->d, a->hop);
     if (largest > a->largest_step_bytes) a->largest_step_bytes = largest;
     /* Its end may have been admitted already. */
@@ -51,11 +55,12 @@ static void publish_session(vti_engagement *e)
     pthread_mutex_unlock(&a->lock);
     e->phase = VTI_PHASE_SESSION;
     e->end = 0;
+    e->arriving_kv.layers = 0;
 }
 
 /* Sends, waiting while too much is queued for a peer that reads slowly. */
-static vt_status send_parts(vti_engagement *e, vti_net_peer peer, const vti_frame_header *header,
-                            const vti_net_part *parts, size_t count, vt_error *err)
+vt_status vti_engagement_send(vti_engagement *e, vti_net_peer peer, const vti_frame_header *header,
+                              const vti_net_part *parts, size_t count, vt_error *err)
 {
     vti_net_status status = vti_net_send(e->host->net, peer, header, parts, count);
     if (status == VTI_NET_ERR_FULL) {
@@ -74,7 +79,7 @@ static vt_status send_message(vti_engagement *e, vti_net_peer peer, vti_message 
 {
     vti_frame_header header = {.type = (uint8_t)type, .epoch = e->epoch};
     vti_net_part part = {payload, bytes};
-    return send_parts(e, peer, &header, &part, bytes ? 1 : 0, err);
+    return vti_engagement_send(e, peer, &header, &part, bytes ? 1 : 0, err);
 }
 
 static vt_status require_phase(const vti_engagement *e, vti_phase phase, vt_error *err)
@@ -406,7 +411,7 @@ static vt_status pass_on(vti_engagement *e, const vti_net_event *event, vt_error
     vti_net_part parts[] = {{rows, rows_bytes},
                             {busy, (size_t)a->hop * VTI_WIRE_BUSY_BYTES},
                             {own, sizeof own}};
-    return send_parts(e, e->next, &h, parts, 3, err);
+    return vti_engagement_send(e, e->next, &h, parts, 3, err);
 }
 
 static vt_status on_step(vti_engagement *e, vti_net_event *event, vt_error *err)
@@ -414,7 +419,8 @@ static vt_status on_step(vti_engagement *e, vti_net_event *event, vt_error *err)
     const vti_frame_header *h = &event->header;
     if (!e->stage || h->epoch != e->epoch) return VT_OK; /* of a session that is over */
     const vti_session_request *s = &e->session;
-    if (h->token_count < 1 || h->token_count > s->batch_tokens || h->token_begin > e->end ||
+    if (e->arriving_kv.layers || h->token_count < 1 || h->token_count > s->batch_tokens ||
+        h->token_begin > e->end ||
         h->token_count > s->context_tokens - h->token_begin ||
         h->message_bytes !=
             vti_step_bytes(h->token_count, e->assignment.hparams.d, e->assignment.hop) ||
@@ -436,6 +442,9 @@ vt_status vti_engagement_handle(vti_engagement *e, vti_net_event *event, vt_erro
     case VTI_MSG_SESSION: return on_session(e, event, err);
     case VTI_MSG_SESSION_END: end_session(e); return VT_OK;
     case VTI_MSG_STEP: return on_step(e, event, err);
+    case VTI_MSG_KV_GET:
+    case VTI_MSG_KV_PUT:
+    case VTI_MSG_KV: return vti_engagement_kv(e, event, err);
     case VTI_MSG_LINKED:
         if (event->peer == e->next) return on_linked(e, err);
         break;

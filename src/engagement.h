@@ -36,6 +36,10 @@ typedef struct vti_admission {
     uint32_t next_step;        /* in this session */
     uint32_t end;              /* one past the last position that was admitted */
     uint64_t largest_step_bytes;
+    vti_hparams hparams;       /* these four: of the rows that a KV_PUT announces */
+    uint32_t layers;
+    size_t row_bytes;
+    uint64_t kv_left;          /* payload bytes of KV messages that may still come */
 } vti_admission;
 
 /* A tensor that is arriving. */
@@ -75,6 +79,8 @@ typedef struct vti_engagement {
     vti_session_request session;
     uint32_t epoch;
     uint32_t end; /* one past the last position that was computed in this session */
+    vti_kv_shape arriving_kv; /* a cache that is arriving; layers 0: none */
+    vti_kv_chunk next_chunk;  /* of it */
     uint64_t busy_ns;
 } vti_engagement;
 
@@ -98,6 +104,13 @@ vt_status vti_engagement_peer_up(vti_engagement *e, vti_net_peer peer, vt_error 
 
 /* A peer was lost. VT_OK if it does not matter to us. */
 vt_status vti_engagement_peer_down(vti_engagement *e, const vti_net_event *event, vt_error *err);
+
+/* Sends to a device we talk to, waiting while too much is queued for it. */
+vt_status vti_engagement_send(vti_engagement *e, vti_net_peer peer, const vti_frame_header *header,
+                              const vti_net_part *parts, size_t count, vt_error *err);
+
+/* KV_GET, KV_PUT and KV in a session. */
+vt_status vti_engagement_kv(vti_engagement *e, vti_net_event *event, vt_error *err);
 
 /* NULL, or why this header is not acceptable now. */
 const char *vti_admission_check(vti_admission *admission, vti_net_peer peer,

@@ -33,7 +33,7 @@ static vt_status fill(vti_save_reader *r, vt_error *err)
     return VT_OK;
 }
 
-static vt_status damaged(const vti_save_reader *r, const char *how, vt_error *err)
+vt_status vti_save_damaged(const vti_save_reader *r, const char *how, vt_error *err)
 {
     return vti_fail(err, VT_ERR_FORMAT, "%s: this %s is damaged: %s", r->path, r->what, how);
 }
@@ -43,10 +43,10 @@ static vt_status step(vti_save_reader *r, ZSTD_outBuffer *out, vt_error *err)
 {
     if (r->in.pos == r->in.size) {
         VTI_TRY(fill(r, err));
-        if (r->in.size == 0) return damaged(r, "it ends too early", err);
+        if (r->in.size == 0) return vti_save_damaged(r, "it ends too early", err);
     }
     size_t left = ZSTD_decompressStream(r->zstd, out, &r->in);
-    if (ZSTD_isError(left)) return damaged(r, ZSTD_getErrorName(left), err);
+    if (ZSTD_isError(left)) return vti_save_damaged(r, ZSTD_getErrorName(left), err);
     if (left == 0) r->at_end = true;
     return VT_OK;
 }
@@ -58,7 +58,7 @@ vt_status vti_save_read(vti_save_reader *r, void *out, size_t bytes, vt_error *e
         size_t room = bytes - at;
         if (!out && room > sizeof skipped) room = sizeof skipped;
         ZSTD_outBuffer piece = {out ? (unsigned char *)out + at : skipped, room, 0};
-        if (r->at_end) return damaged(r, "it has less than it says", err);
+        if (r->at_end) return vti_save_damaged(r, "it has less than it says", err);
         VTI_TRY(step(r, &piece, err));
         at += piece.pos;
     }
@@ -87,10 +87,10 @@ vt_status vti_save_read_end(vti_save_reader *r, vt_error *err)
     while (!r->at_end) {
         ZSTD_outBuffer piece = {&extra, 1, 0};
         VTI_TRY(step(r, &piece, err));
-        if (piece.pos) return damaged(r, "it has more than it says", err);
+        if (piece.pos) return vti_save_damaged(r, "it has more than it says", err);
     }
     if (r->in.pos == r->in.size) VTI_TRY(fill(r, err));
-    return r->in.pos == r->in.size ? VT_OK : damaged(r, "something follows its end", err);
+    return r->in.pos == r->in.size ? VT_OK : vti_save_damaged(r, "something follows its end", err);
 }
 
 vt_status vti_save_reader_restart(vti_save_reader *r, vt_error *err)

@@ -33,6 +33,9 @@ void vti_save_reader_close(vti_save_reader *r);
 /* Back to the first byte after the prefix, of the same file. */
 vt_status vti_save_reader_restart(vti_save_reader *r, vt_error *err);
 
+/* Fails with ERR_FORMAT: "FILE: this … is damaged: HOW". */
+vt_status vti_save_damaged(const vti_save_reader *r, const char *how, vt_error *err);
+
 /* ERR_FORMAT if the file ends too early or is damaged. `out` NULL: skips. */
 vt_status vti_save_read(vti_save_reader *r, void *out, size_t bytes, vt_error *err);
 vt_status vti_save_read_u32(vti_save_reader *r, uint32_t *out, vt_error *err);

@@ -105,6 +105,13 @@ static vt_status allocate_buffers(vt_session *s, vt_error *err)
     return vti_fail(err, VT_ERR_MEMORY, "no memory for a session");
 }
 
+vt_status vti_session_begin_devices(vt_session *s, vt_error *err)
+{
+    VTI_TRY(vti_cluster_begin_session(s->cluster, s->context, s->batch, s->kv_type, err));
+    s->cluster_begun = true;
+    return VT_OK;
+}
+
 static vt_status open_parts(vt_session *s, const vt_session_params *p, vt_error *err)
 {
     VTI_TRY(vti_head_open(&s->head, s->model, err));
@@ -113,9 +120,7 @@ static vt_status open_parts(vt_session *s, const vt_session_params *p, vt_error 
     VTI_TRY(allocate_buffers(s, err));
     VTI_TRY(open_stage(s, p, err));
     if (!s->cluster) return VT_OK;
-    VTI_TRY(vti_cluster_begin_session(s->cluster, s->context, s->batch, p->kv_type, err));
-    s->cluster_begun = true;
-    return VT_OK;
+    return vti_session_begin_devices(s, err);
 }
 
 vt_status vt_session_open(const vt_model *model, const vt_session_params *params, vt_session **out,
@@ -271,6 +276,7 @@ static vt_status compute(vt_session *s, const logits_sink *sink, vt_error *err)
     /* After a rewind or a step that was broken off, sliding windows may have moved on too far. */
     s->computed = vti_stage_resume(s->stage, s->computed);
     bool remote = s->cluster && vti_cluster_has_remote(s->cluster);
+    if (remote && !s->cluster_begun) VTI_TRY(vti_session_begin_devices(s, err));
     vt_status status = remote ? compute_in_cluster(s, sink, err) : compute_here(s, sink, err);
     if (remote && status != VT_OK) vti_cluster_forget_steps(s->cluster);
     if (status == VT_ERR_CANCELLED) atomic_store(&s->cancelled, false); /* served */

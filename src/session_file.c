@@ -4,15 +4,14 @@
 #include <string.h>
 
 #include "model_identity.h"
-#include "save_stream.h"
-#include "session_internal.h"
+#include "session_kv.h"
 
 /* Version: of everything after the prefix, KV rows included. */
 enum { VERSION = 1, NAME_BYTES_MAX = 256 };
 static const uint8_t prefix[VTI_SAVE_PREFIX_BYTES] = {'V', 'T', 'S', 'S', VERSION, 0, 0, 0};
 static const char what[] = "session file";
 
-enum { HAS_LOGITS = 1, HAS_KV = 2 };
+enum { HAS_LOGITS = 1 };
 
 /* What stands before the token ids. */
 typedef struct file_head {
@@ -29,8 +28,6 @@ static const char *kv_type_name(uint32_t type)
         [VT_KV_F16] = "f16", [VT_KV_F32] = "f32", [VT_KV_Q8] = "q8"};
     return type < sizeof names / sizeof names[0] ? names[type] : "an unknown type";
 }
-
-static bool is_remote(const vt_session *s) { return s->cluster && vti_cluster_has_remote(s->cluster); }
 
 /* The newest token's logits are kept: to compute them again, alone, may round otherwise. */
 static bool has_logits(const vt_session *s)
@@ -59,28 +56,12 @@ static void write_head(vti_save_writer *w, const vt_session *s, uint32_t flags, 
     vti_save_write_u64(w, blob_bytes);
 }
 
-/* All heads' keys, then all heads' values; of a head the rows [first, end) one after the other. */
-static void write_layer(vti_save_writer *w, const vti_kv_cache *cache, uint32_t layer,
-                        uint32_t first, uint32_t end)
+/* The next token will do the same: without its logits the newest token is computed again, and a
+ * sliding window that has moved on makes all of it be. */
+static void settle(vt_session *s)
 {
-    vti_save_write_u32(w, first);
-    for (uint32_t half = 0; half < 2; half++) {
-        for (uint32_t head = 0; head < cache->p.hparams->kv_heads; head++) {
-            const void *rows = vti_kv_cache_rows(cache, layer, half, head, first);
-            vti_save_write(w, rows, (end - first) * cache->row_bytes);
-        }
-    }
-}
-
-static void write_kv(vti_save_writer *w, const vt_session *s)
-{
-    const vti_kv_cache *cache = vti_stage_cache(s->stage);
-    vti_save_write_u32(w, cache->p.layers);
-    vti_save_write_u32(w, cache->p.hparams->kv_heads);
-    vti_save_write_u64(w, cache->row_bytes);
-    for (uint32_t layer = 0; layer < cache->p.layers; layer++)
-        write_layer(w, cache, layer, vti_kv_first(&s->model->hparams, layer, s->computed),
-                    s->computed);
+    if (s->computed && s->computed == s->history_count && !has_logits(s)) s->computed--;
+    s->computed = vti_stage_resume(s->stage, s->computed);
 }
 
 vt_status vt_session_save(vt_session *s, const char *path, const void *blob, size_t blob_bytes,
@@ -91,17 +72,19 @@ vt_status vt_session_save(vt_session *s, const char *path, const void *blob, siz
     if (blob_bytes > VT_SESSION_BLOB_MAX)
         return vti_fail(err, VT_ERR_ARGUMENT, "a blob of %zu bytes is too large; at most %d",
                         blob_bytes, VT_SESSION_BLOB_MAX);
+    settle(s);
     vti_save_writer *w;
     VTI_TRY(vti_save_writer_open(path, prefix, &w, err));
-    s->computed = vti_stage_resume(s->stage, s->computed);
-    uint32_t flags = (has_logits(s) ? HAS_LOGITS : 0) | (is_remote(s) ? 0 : HAS_KV);
+    uint32_t flags = has_logits(s) ? HAS_LOGITS : 0;
     write_head(w, s, flags, blob_bytes);
     vti_save_write(w, blob, blob_bytes);
     vti_save_write(w, s->history, s->history_count * sizeof *s->history);
     if (flags & HAS_LOGITS)
         vti_save_write(w, s->logits, s->model->hparams.vocab * sizeof *s->logits);
-    if (flags & HAS_KV) write_kv(w, s);
-    return vti_save_writer_commit(w, err);
+    vt_status status = vti_session_write_kv(s, w, err);
+    if (status == VT_OK) return vti_save_writer_commit(w, err);
+    vti_save_writer_discard(w);
+    return status;
 }
 
 /* --- loading ----------------------------------------------------------------------------------- */
@@ -157,7 +140,7 @@ static vt_status check_numbers(const vt_session *s, const char *path, const file
     const char *wrong = NULL;
     if (h->vocab != s->model->hparams.vocab) wrong = "size of the vocabulary";
     if (h->computed > h->history_count) wrong = "number of computed tokens";
-    if (h->flags & ~(uint32_t)(HAS_LOGITS | HAS_KV)) wrong = "flags";
+    if (h->flags & ~(uint32_t)HAS_LOGITS) wrong = "flags";
     if (h->flags & HAS_LOGITS && (h->computed != h->history_count || h->computed == 0))
         wrong = "flag of the logits";
     if (!(h->random[0] | h->random[1] | h->random[2] | h->random[3])) wrong = "random state";
@@ -183,43 +166,6 @@ static vt_status read_tokens(vti_save_reader *r, const vt_session *s, const char
     return VT_OK;
 }
 
-/* Rows [first, end) of a layer; `cache` NULL: they are only counted. */
-static vt_status read_layer(vti_save_reader *r, const vt_session *s, const vti_kv_cache *cache,
-                            uint32_t layer, uint32_t end, vt_error *err)
-{
-    const vti_kv_cache *shape = vti_stage_cache(s->stage);
-    uint32_t first = vti_kv_first(&s->model->hparams, layer, end);
-    for (uint32_t half = 0; half < 2; half++) {
-        for (uint32_t head = 0; head < shape->p.hparams->kv_heads; head++) {
-            void *rows = cache ? vti_kv_cache_rows(cache, layer, half, head, first) : NULL;
-            VTI_TRY(vti_save_read(r, rows, (end - first) * shape->row_bytes, err));
-        }
-    }
-    return VT_OK;
-}
-
-static vt_status read_kv(vti_save_reader *r, const vt_session *s, vti_kv_cache *cache,
-                         uint32_t end, const char *path, vt_error *err)
-{
-    const vti_kv_cache *shape = vti_stage_cache(s->stage);
-    uint32_t layers, heads, first;
-    uint64_t row_bytes;
-    VTI_TRY(vti_save_read_u32(r, &layers, err));
-    VTI_TRY(vti_save_read_u32(r, &heads, err));
-    VTI_TRY(vti_save_read_u64(r, &row_bytes, err));
-    bool fits = layers == s->model->hparams.layers && heads == shape->p.hparams->kv_heads &&
-                row_bytes == shape->row_bytes;
-    if (cache) vti_kv_cache_restore(cache, end);
-    for (uint32_t layer = 0; fits && layer < layers; layer++) {
-        VTI_TRY(vti_save_read_u32(r, &first, err));
-        fits = first == vti_kv_first(&s->model->hparams, layer, end);
-        if (fits) VTI_TRY(read_layer(r, s, cache, layer, end, err));
-    }
-    if (fits) return VT_OK;
-    return vti_fail(err, VT_ERR_FORMAT,
-                    "%s: this session file is damaged: its KV cache has another shape", path);
-}
-
 /* First pass: nothing is changed, everything is looked at. */
 static vt_status check_file(vti_save_reader *r, const vt_session *s, const char *path,
                             file_head *head, vt_error *err)
@@ -231,7 +177,7 @@ static vt_status check_file(vti_save_reader *r, const vt_session *s, const char 
     VTI_TRY(read_tokens(r, s, path, head->history_count, NULL, err));
     if (head->flags & HAS_LOGITS)
         VTI_TRY(vti_save_read(r, NULL, head->vocab * sizeof *s->logits, err));
-    if (head->flags & HAS_KV) VTI_TRY(read_kv(r, s, NULL, head->computed, path, err));
+    VTI_TRY(vti_session_check_kv(s, r, head->computed, err));
     return vti_save_read_end(r, err);
 }
 
@@ -256,14 +202,10 @@ static vt_status take_contents(vti_save_reader *r, vt_session *s, const char *pa
                                const file_head *head, vt_error *err)
 {
     VTI_TRY(read_tokens(r, s, path, head->history_count, s->history, err));
-    if (is_remote(s) || !(head->flags & HAS_KV)) { /* the devices compute their rows again */
-        s->history_count = head->computed;
-        VTI_TRY(vti_session_compute(s, err));
-    }
     if (head->flags & HAS_LOGITS)
         VTI_TRY(vti_save_read(r, s->logits, head->vocab * sizeof *s->logits, err));
-    if (!is_remote(s) && head->flags & HAS_KV)
-        VTI_TRY(read_kv(r, s, vti_stage_cache(s->stage), head->computed, path, err));
+    VTI_TRY(vti_session_restart_devices(s, err));
+    VTI_TRY(vti_session_read_kv(s, r, head->computed, err));
     s->history_count = head->history_count;
     s->computed = head->computed;
     s->logits_valid = head->flags & HAS_LOGITS;
@@ -284,7 +226,10 @@ static vt_status load(vti_save_reader *r, vt_session *s, const char *path, uint6
     s->history_count = s->computed = 0;
     s->logits_valid = false;
     vt_status status = take_contents(r, s, path, &head, err);
-    if (status != VT_OK) s->history_count = s->computed = 0;
+    if (status == VT_OK) return VT_OK;
+    s->history_count = s->computed = 0;
+    s->logits_valid = false;
+    vti_session_restart_devices(s, NULL); /* if a device is lost, the next call says so */
     return status;
 }
 

@@ -28,6 +28,9 @@ struct vt_session {
     vt_session_stats stats;
 };
 
+/* Makes the devices of the cluster ready for a conversation. */
+vt_status vti_session_begin_devices(vt_session *session, vt_error *err);
+
 /* Computes what of the history has not been computed, and the logits after its last token. */
 vt_status vti_session_compute(vt_session *session, vt_error *err);
 

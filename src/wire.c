@@ -210,6 +210,45 @@ uint64_t vti_step_bytes(uint32_t rows, uint32_t d, uint32_t hops)
     return (uint64_t)rows * d * sizeof(float) + (uint64_t)hops * VTI_WIRE_BUSY_BYTES;
 }
 
+static uint32_t slot_of(const vti_hparams *hparams, const vti_kv_chunk *chunk)
+{
+    return chunk->half * hparams->kv_heads + chunk->kv_head;
+}
+
+void vti_kv_message(const vti_hparams *hparams, const vti_kv_chunk *chunk, vti_frame_header *header,
+                    uint8_t slot[VTI_WIRE_SLOT_BYTES])
+{
+    vti_writer w = {slot, VTI_WIRE_SLOT_BYTES, 0, false};
+    header->unit = chunk->layer;
+    header->token_begin = chunk->position;
+    header->token_count = chunk->rows;
+    vti_write_u32(&w, slot_of(hparams, chunk));
+}
+
+bool vti_kv_message_is(const vti_kv_shape *shape, const vti_kv_chunk *expected,
+                       const vti_frame_header *header, const uint8_t *payload)
+{
+    vti_reader r = {payload, header->message_bytes, 0, false};
+    return header->unit == expected->layer && header->token_begin == expected->position &&
+           header->token_count == expected->rows &&
+           header->message_bytes == VTI_WIRE_SLOT_BYTES + expected->rows * shape->row_bytes &&
+           vti_read_u32(&r) == slot_of(shape->hparams, expected);
+}
+
+uint64_t vti_kv_message_bytes(const vti_kv_shape *shape)
+{
+    return vti_kv_row_bytes(shape) + vti_kv_chunk_count(shape) * VTI_WIRE_SLOT_BYTES;
+}
+
+const char *vti_kv_message_admit(const vti_frame_header *header, size_t row_bytes, uint64_t left)
+{
+    if (header->message_bytes > left) return "more of a KV cache than was announced";
+    if (header->token_count < 1 ||
+        header->message_bytes != VTI_WIRE_SLOT_BYTES + (uint64_t)header->token_count * row_bytes)
+        return "a part of a KV cache of the wrong size";
+    return NULL;
+}
+
 vt_status vti_from_net_status(vti_net_status status)
 {
     switch (status) {

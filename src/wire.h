@@ -6,6 +6,7 @@
 #define VTI_WIRE_H
 
 #include "../net/net.h"
+#include "kv_transfer.h"
 #include "weights.h"
 
 typedef enum vti_message {
@@ -22,6 +23,10 @@ typedef enum vti_message {
     VTI_MSG_SESSION_OK,  /* worker → main */
     VTI_MSG_SESSION_END, /* main → worker */
     VTI_MSG_STEP,        /* device → next device: unit = first layer to run; residual stream */
+    VTI_MSG_KV_GET,      /* main → worker: unit = layer, token_count = end: send me its rows */
+    VTI_MSG_KV_PUT,      /* main → worker: token_count = end: rows of all your layers follow */
+    VTI_MSG_KV,          /* both ways: unit = layer, token range; slot u32, rows of one head */
+    VTI_MSG_KV_OK,       /* worker → main: all rows are there */
 } vti_message;
 
 enum {
@@ -31,6 +36,8 @@ enum {
     VTI_WIRE_BLOCK_MAX = 1 << 20,   /* weight bytes of one WEIGHTS message */
     VTI_WIRE_SMALL_MAX = 512,       /* any message but WEIGHTS and STEP */
     VTI_WIRE_BUSY_BYTES = 8,        /* one busy time in a STEP */
+    VTI_WIRE_SLOT_BYTES = 4,        /* before the rows of a KV: keys or values (0, 1) × KV heads
+                                       + KV head */
 };
 
 /* Flags of a STEP. */
@@ -97,6 +104,21 @@ bool vti_decode_refusal(const uint8_t *data, size_t bytes, vt_error *out);
 
 /* Payload bytes of a STEP that has passed `hops` workers. */
 uint64_t vti_step_bytes(uint32_t rows, uint32_t d, uint32_t hops);
+
+/* A KV message for a piece of a cache: its header but for type and epoch, and its slot. */
+void vti_kv_message(const vti_hparams *hparams, const vti_kv_chunk *chunk, vti_frame_header *header,
+                    uint8_t slot[VTI_WIRE_SLOT_BYTES]);
+
+/* Is this KV message the piece `expected`? */
+bool vti_kv_message_is(const vti_kv_shape *shape, const vti_kv_chunk *expected,
+                       const vti_frame_header *header, const uint8_t *payload);
+
+/* Payload bytes of all KV messages for a shape. */
+uint64_t vti_kv_message_bytes(const vti_kv_shape *shape);
+
+/* NULL, or why the header of a KV message is not acceptable when `left` payload bytes of them are
+ * still expected. */
+const char *vti_kv_message_admit(const vti_frame_header *header, size_t row_bytes, uint64_t left);
 
 /* Status of the library for one of the transport. */
 vt_status vti_from_net_status(vti_net_status status);

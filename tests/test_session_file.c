@@ -135,11 +135,17 @@ static void next_tokens_are_the_same(void **state)
 static void other_families(void **state)
 {
     (void)state;
-    static const char *const names[] = {"golden/t-qwen2-odd.gguf", "golden/t-llama.gguf"};
-    for (int i = 0; i < 2; i++) {
-        const char *name = test_shared_path(names[i]);
-        if (!name) skip();
-        goes_on(name, VT_KV_F16, 17, 0);
+    static const char *const names[] = {"t-qwen2-odd", "t-llama", "t-gemma3", "t-qwen3",
+                                        "t-qwen2moe"};
+    for (int i = 0; i < 5; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "golden/%s.gguf", names[i]);
+        const char *file = test_shared_path(name);
+        if (!file) skip();
+        goes_on(file, VT_KV_F16, 0, 0);
+        goes_on(file, VT_KV_F16, 17, 0);
+        goes_on(file, VT_KV_Q8, 39, 2);
+        goes_on(file, VT_KV_F16, 39, 39);
     }
 }
 
@@ -273,6 +279,154 @@ static void failed_write_keeps_the_old_file(void **state)
     vt_model_close(model);
 }
 
+/* --- devices ------------------------------------------------------------------------------------ */
+
+static vt_cluster *open_cluster(const vt_model *model, const test_worker *workers, size_t count,
+                                const uint32_t *split)
+{
+    vt_cluster *cluster;
+    vt_error err;
+    if (test_cluster_open(model, workers, count, split, split ? count + 1 : 0, &cluster, &err) !=
+        VT_OK)
+        fail_msg("%s", err.message);
+    return cluster;
+}
+
+static bool break_off(void *user, uint32_t position, const float *logits)
+{
+    (void)user;
+    (void)logits;
+    return position < 20;
+}
+
+/* Leaves steps under way. */
+static void broken_off_prefill(vt_session *session)
+{
+    vt_token ids[PROMPT];
+    for (int i = 0; i < PROMPT; i++) ids[i] = i;
+    assert_int_equal(vt_session_feed_logits(session, ids, PROMPT, break_off, NULL, NULL),
+                     VT_ERR_CANCELLED);
+}
+
+/* One session that was never saved, one on several devices that is saved, closed and loaded: on the same
+ * devices, on this one alone, and on other shares of the layers. */
+static void on_devices(const char *name, size_t workers, const uint32_t *split,
+                       const uint32_t *other_split, int drawn)
+{
+    test_worker worker[3];
+    vt_token text[MORE];
+    vt_error err;
+    for (size_t i = 0; i < workers; i++) worker[i] = test_worker_start(0, NULL);
+    vt_model *model = open_model(name);
+    vt_model_info info;
+    vt_model_get_info(model, &info);
+    vt_session *never[3];
+    for (int i = 0; i < 3; i++) {
+        never[i] = open_session(model, NULL, VT_KV_F16, 200);
+        feed_prompt(never[i], 1);
+        draw(never[i], text, drawn);
+    }
+    vt_cluster *cluster = open_cluster(model, worker, workers, split);
+    vt_session *session = open_session(model, cluster, VT_KV_F16, 200);
+    feed_prompt(session, 1);
+    draw(session, text, drawn);
+    save(session, NULL, 0);
+    vt_session_close(session);
+    session = open_session(model, cluster, VT_KV_F16, 150);
+    broken_off_prefill(session);
+    load(session);
+    assert_same_future(session, never[0], info.vocabulary_tokens);
+    assert_int_equal(vt_session_rewind(session, PROMPT, &err), VT_OK);
+    feed_prompt(session, 3);
+    vt_session_close(session);
+    vt_cluster_close(cluster);
+
+    session = open_session(model, NULL, VT_KV_F16, 150);
+    load(session);
+    assert_same_future(session, never[1], info.vocabulary_tokens);
+    vt_session_close(session);
+    cluster = open_cluster(model, worker, workers, other_split);
+    session = open_session(model, cluster, VT_KV_F16, 0);
+    load(session);
+    assert_same_future(session, never[2], info.vocabulary_tokens);
+    vt_session_close(session);
+    vt_cluster_close(cluster);
+    for (int i = 0; i < 3; i++) vt_session_close(never[i]);
+    vt_model_close(model);
+    for (size_t i = 0; i < workers; i++) assert_int_equal(test_worker_end(&worker[i], SIGTERM), 0);
+}
+
+static void several_devices(void **state)
+{
+    (void)state;
+    on_devices(default_model, 1, NULL, (const uint32_t[]){0, 6}, 0);
+    on_devices(default_model, 2, (const uint32_t[]){0, 2, 4}, (const uint32_t[]){5, 0, 1}, 17);
+}
+
+static void sliding_windows_on_devices(void **state)
+{
+    (void)state;
+    const char *gemma = test_shared_path("golden/t-gemma3.gguf");
+    if (!gemma) skip();
+    on_devices(gemma, 1, NULL, NULL, 0);
+    on_devices(gemma, 2, NULL, NULL, 39);
+}
+
+/* A file that is found damaged before anything was changed, and then a good one. */
+static void devices_survive_a_bad_file(void **state)
+{
+    (void)state;
+    vt_token text[MORE];
+    size_t bytes;
+    test_worker worker = test_worker_start(0, NULL);
+    vt_model *model = open_model(default_model);
+    vt_model_info info;
+    vt_model_get_info(model, &info);
+    vt_cluster *cluster = open_cluster(model, &worker, 1, NULL);
+    vt_session *session = open_session(model, cluster, VT_KV_F16, 200);
+    vt_session *never = open_session(model, NULL, VT_KV_F16, 200);
+    feed_prompt(session, 1);
+    feed_prompt(never, 1);
+    draw(session, text, 5);
+    draw(never, text, 5);
+    save(session, NULL, 0);
+    unsigned char *file = test_read_file(path, &bytes);
+    FILE *out = fopen(path, "wb");
+    assert_true(out && fwrite(file, 1, bytes - 1, out) == bytes - 1);
+    fclose(out);
+    refuses(session, VT_ERR_FORMAT, "ends too early");
+    assert_same_future(session, never, info.vocabulary_tokens);
+    free(file);
+    vt_session_close(session);
+    vt_session_close(never);
+    vt_cluster_close(cluster);
+    vt_model_close(model);
+    assert_int_equal(test_worker_end(&worker, SIGTERM), 0);
+}
+
+static void lost_device(void **state)
+{
+    (void)state;
+    vt_error err;
+    test_worker worker = test_worker_start(0, NULL);
+    vt_model *model = open_model(default_model);
+    vt_cluster *cluster = open_cluster(model, &worker, 1, NULL);
+    vt_session *session = open_session(model, cluster, VT_KV_F16, 200);
+    feed_prompt(session, 1);
+    save(session, "old", 4);
+    test_worker_end(&worker, SIGKILL);
+    assert_int_equal(vt_session_save(session, path, "new", 4, &err), VT_ERR_NETWORK);
+    assert_non_null(strstr(err.message, worker.address));
+    vt_session_close(session);
+    vt_cluster_close(cluster);
+    session = open_session(model, NULL, VT_KV_F16, 200);
+    const void *blob;
+    assert_int_equal(vt_session_load(session, path, &blob, NULL, &err), VT_OK);
+    assert_string_equal(blob, "old");
+    vt_session_close(session);
+    vt_model_close(model);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -295,6 +449,8 @@ int main(void)
         cmocka_unit_test(empty_session), cmocka_unit_test(blob_comes_back),
         cmocka_unit_test(wrong_session), cmocka_unit_test(other_files),
         cmocka_unit_test(failed_write_keeps_the_old_file),
+        cmocka_unit_test(several_devices), cmocka_unit_test(sliding_windows_on_devices),
+        cmocka_unit_test(devices_survive_a_bad_file), cmocka_unit_test(lost_device),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
