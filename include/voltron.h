@@ -303,7 +303,8 @@ typedef struct vt_session_stats {
     uint64_t prefill_tokens, prefill_ns;
     uint64_t decode_tokens, decode_ns; /* computed one by one; the newest drawn is not yet */
     uint64_t drawn_tokens;
-    uint64_t weight_bytes_per_token; /* what decoding one token reads, over all devices */
+    uint64_t weight_bytes_per_token; /* what decoding one token reads, over all devices; of experts
+                                        only those that are used */
     uint32_t context_tokens, used_tokens;
     uint64_t kv_bytes;               /* on this device */
 } vt_session_stats;
@@ -432,6 +433,18 @@ vt_status vt_session_save(vt_session *session, const char *path, const void *blo
  * as it was; only if a device or the file is lost half-way (ERR_NETWORK, ERR_IO) it may be empty. */
 vt_status vt_session_load(vt_session *session, const char *path, const void **blob,
                           size_t *blob_bytes, vt_error *err);
+
+/* Memory that one device needs to run a model by itself. */
+typedef struct vt_memory_need {
+    uint64_t weight_bytes;  /* repacked for the kernels; embeddings are read from the file */
+    uint64_t kv_bytes;      /* of a full context; layers with a sliding window keep but that */
+    uint64_t scratch_bytes; /* activations of a batch, logits */
+    uint32_t context_tokens;
+} vt_memory_need;
+
+/* What a session with these parameters (NULL: the defaults) takes when all layers run here. Nothing
+ * is loaded for it. All zero for a model without weights. */
+void vt_model_memory(const vt_model *model, const vt_session_params *params, vt_memory_need *out);
 
 /* ---------------------------------------------------------------------------------------------
  * Chats

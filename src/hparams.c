@@ -73,19 +73,17 @@ static vt_status read_rope_scaling(const vti_keys *k, vti_hparams *out)
     rope->factor = rope->magnitude = rope->extrapolation = 1;
     VTI_TRY(vti_keys_string(k, "rope.scaling.type", false, &kind));
     if (equals(kind, "none")) return VT_OK;
+    bool linear = equals(kind, "linear"), yarn = equals(kind, "yarn");
+    if (!linear && !yarn)
+        return vti_fail(k->err, VT_ERR_UNSUPPORTED,
+                        "%s: %s is \"%.*s\"; supported are \"none\", \"linear\" and \"yarn\"",
+                        vti_gguf_name(k->gguf), vti_key(k, "rope.scaling.type", key),
+                        (int)(kind.bytes > 32 ? 32 : kind.bytes), kind.data);
     bool stated = vti_gguf_find(k->gguf, vti_key(k, "rope.scaling.type", key)) != NULL;
     VTI_TRY(vti_keys_f32(k, "rope.scale_linear", false, &rope->factor));
     VTI_TRY(vti_keys_f32(k, "rope.scaling.factor", stated, &rope->factor));
-    if (equals(kind, "linear")) {
-        rope->scaling = rope->factor != 1 ? VTI_ROPE_LINEAR : VTI_ROPE_UNSCALED;
-        return VT_OK;
-    }
-    rope->scaling = VTI_ROPE_YARN;
-    if (equals(kind, "yarn")) return read_yarn(k, out);
-    return vti_fail(k->err, VT_ERR_UNSUPPORTED,
-                    "%s: %s is \"%.*s\"; supported are \"none\", \"linear\" and \"yarn\"",
-                    vti_gguf_name(k->gguf), vti_key(k, "rope.scaling.type", key),
-                    (int)(kind.bytes > 32 ? 32 : kind.bytes), kind.data);
+    rope->scaling = yarn ? VTI_ROPE_YARN : rope->factor != 1 ? VTI_ROPE_LINEAR : VTI_ROPE_UNSCALED;
+    return yarn ? read_yarn(k, out) : VT_OK;
 }
 
 static vt_status read_attention(const vti_keys *k, vti_hparams *out)

@@ -11,70 +11,6 @@
 
 vt_model_params vt_model_params_default(void) { return (vt_model_params){0}; }
 
-/* Tensors of types that have no kernel. */
-typedef struct converted {
-    uint32_t count[VTI_CONVERSION_COUNT];
-    uint64_t file_bytes, bytes; /* of all of them: as in the file, as what they become */
-} converted;
-
-static vt_status check_tensor(vt_model *model, vti_role role, uint32_t layer, converted *sum,
-                              vt_error *err)
-{
-    vti_source source;
-    VTI_TRY(vti_source_find(model->gguf, &model->hparams, role, layer, &source, err));
-    if (!source.conversion) return VT_OK;
-    sum->count[source.conversion - vti_conversions]++;
-    sum->file_bytes += source.file_bytes;
-    sum->bytes += source.size_bytes;
-    return VT_OK;
-}
-
-/* "24 x Q4_1 to Q8_0, 3 x Q2_K to Q6_K" */
-static void log_converted(const vt_model *model, const converted *sum)
-{
-    char text[256] = "";
-    size_t at = 0;
-    for (unsigned i = 0; i < VTI_CONVERSION_COUNT && at < sizeof text; i++)
-        if (sum->count[i])
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%" PRIu32 " x %s to %s",
-                                   at ? ", " : "", sum->count[i], vti_conversions[i].name,
-                                   vti_weight_type_name(vti_conversions[i].target));
-    if (at)
-        vti_log(&model->log, VT_LOG_WARNING,
-                "tensors converted as they load: %s; %.1f MiB in the file become %.1f MiB", text,
-                (double)sum->file_bytes / 1048576, (double)sum->bytes / 1048576);
-}
-
-/* Every tensor that a run would touch is looked up and checked now, so that a damaged file is
- * refused when it is opened and not in the middle of an answer. */
-static vt_status check_tensors(vt_model *model, vt_error *err)
-{
-    converted sum = {0};
-    for (unsigned role = VTI_LAYER_ROLE_COUNT; role < VTI_ROLE_COUNT; role++)
-        VTI_TRY(check_tensor(model, (vti_role)role, 0, &sum, err));
-    VTI_TRY(vti_source_find(model->gguf, &model->hparams, VTI_TOKEN_EMBD, 0, &model->embedding,
-                            err));
-    for (uint32_t layer = 0; layer < model->hparams.layers; layer++)
-        for (unsigned role = 0; role < VTI_LAYER_ROLE_COUNT; role++)
-            VTI_TRY(check_tensor(model, (vti_role)role, layer, &sum, err));
-    model->loaded_weight_bytes = model->weight_bytes - sum.file_bytes + sum.bytes;
-    log_converted(model, &sum);
-    return VT_OK;
-}
-
-static void count_weights(vt_model *model)
-{
-    uint64_t count = vt_gguf_tensor_count(model->gguf);
-    for (uint64_t i = 0; i < count; i++) {
-        vt_gguf_tensor tensor;
-        if (vt_gguf_get_tensor(model->gguf, i, &tensor) != VT_OK) continue;
-        uint64_t elements = 1;
-        for (int j = 0; j < 4; j++) elements *= tensor.dimensions[j];
-        model->parameters += elements;
-        model->weight_bytes += tensor.size_bytes;
-    }
-}
-
 static vt_status read_name(vt_model *model, vt_error *err)
 {
     vti_gguf_string name = {"", 0};
@@ -103,8 +39,7 @@ static vt_status read_model(vt_model *model, vt_error *err)
         return vti_fail(err, status, "%s: %s", vti_gguf_name(model->gguf), why.message);
     if (model->vocabulary_only) return VT_OK;
     VTI_TRY(check_vocabulary(model, err));
-    count_weights(model);
-    return check_tensors(model, err);
+    return vti_model_check_tensors(model, err);
 }
 
 /* Takes over `gguf`, also on failure. */
@@ -217,6 +152,15 @@ static vt_status load_head(vt_model *model, vti_arena *arena, vt_error *err)
     vti_loader loader = {&model->kernels, arena, model->pool};
     VTI_TRY(vti_tensor_load(&loader, VTI_OUTPUT_NORM, &norm, &model->output_norm, err));
     return vti_tensor_load(&loader, VTI_OUTPUT, &output, &model->output, err);
+}
+
+uint64_t vti_model_unloaded_bytes(vt_model *model, bool with_layers)
+{
+    pthread_mutex_lock(&model->lock);
+    uint64_t bytes = (model->head_arena ? 0 : model->head_bytes) +
+                     (model->all_layers || !with_layers ? 0 : model->layer_bytes);
+    pthread_mutex_unlock(&model->lock);
+    return bytes;
 }
 
 vt_status vti_model_load_head(vt_model *model, vt_error *err)

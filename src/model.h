@@ -17,8 +17,10 @@ struct vt_model {
     vti_pool *pool;      /* of all sessions on this model */
     vt_log log;
     char *name;
-    uint64_t parameters, weight_bytes;
-    uint64_t loaded_weight_bytes; /* weight_bytes with every tensor as a type that has a kernel */
+    uint64_t parameters;
+    uint64_t weight_bytes; /* in the file */
+    uint64_t token_bytes;  /* what decoding one token reads */
+    uint64_t layer_bytes, head_bytes; /* as loaded: all layers; output norm and matrix */
     vti_source embedding; /* vocab × d, read row by row from the file */
 
     /* Loaded when first needed, under the lock; then immutable until the model closes. */
@@ -28,6 +30,14 @@ struct vt_model {
     vti_tensor output_norm;     /* [d] */
     vti_tensor output;          /* vocab × d */
 };
+
+/* Looks up and checks every tensor that a run would touch, so that a damaged file is refused when it
+ * is opened and not in the middle of an answer; refuses tensors that are not known. Fills the sums
+ * above. */
+vt_status vti_model_check_tensors(vt_model *model, vt_error *err);
+
+/* Weights that a session would have to load: the output's, and those of all layers if asked for. */
+uint64_t vti_model_unloaded_bytes(vt_model *model, bool with_layers);
 
 /* All layers; loads them on the first call. Belongs to the model. */
 vt_status vti_model_layers(vt_model *model, const vti_weights **out, vt_error *err);

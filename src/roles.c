@@ -1,5 +1,7 @@
 #include "roles.h"
 
+#include <string.h>
+
 #include "families/family.h"
 
 /* How a dimension follows from the hyperparameters. */
@@ -74,6 +76,19 @@ vti_role_shape vti_role_shape_of(const vti_hparams *hparams, vti_role role)
 }
 
 bool vti_role_is_vector(vti_role role) { return specs[role].rows == DIM_ONE; }
+
+bool vti_role_is_expert(vti_role role) { return specs[role].slices == DIM_EXPERTS; }
+
+bool vti_role_find(const char *name, bool per_layer, vti_role *out)
+{
+    unsigned first = per_layer ? 0 : VTI_LAYER_ROLE_COUNT;
+    unsigned end = per_layer ? VTI_LAYER_ROLE_COUNT : VTI_ROLE_COUNT;
+    for (unsigned role = first; role < end; role++) {
+        *out = (vti_role)role;
+        if (strcmp(specs[role].name, name) == 0) return true;
+    }
+    return false;
+}
 
 const char *vti_role_name(vti_role role) { return specs[role].name; }
 

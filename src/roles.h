@@ -34,8 +34,14 @@ vti_role_shape vti_role_shape_of(const vti_hparams *hparams, vti_role role);
 
 bool vti_role_is_vector(vti_role role);
 
+/* True for the matrices of all experts, of which a token uses some. */
+bool vti_role_is_expert(vti_role role);
+
 /* Name in the file, without "blk.N.". */
 const char *vti_role_name(vti_role role);
+
+/* The role of that name, among those of layers or among the others; false if there is none. */
+bool vti_role_find(const char *name, bool per_layer, vti_role *out);
 
 /* False for a role that a model of this family may lack. */
 bool vti_role_required(const vti_hparams *hparams, vti_role role);

@@ -61,36 +61,49 @@ static void choose_sizes(vt_session *s, const vt_session_params *p)
                 s->context, s->model->hparams.context);
 }
 
-/* The cache is used page by page as tokens come: what cannot fit must be refused now, not be killed
- * for in the middle of an answer. */
-static vt_status check_memory(const vti_stage_params *params, vt_error *err)
+static vti_stage_params stage_params(const vt_session *s, const vti_weights *weights)
 {
-    uint64_t need = vti_stage_bytes(params, params->weights->first, params->weights->count);
-    uint64_t spare = vti_memory_spare_bytes();
-    if (!spare || need <= spare) return VT_OK;
-    return vti_fail(err, VT_ERR_MEMORY,
-                    "a context of %" PRIu32 " tokens needs %.1f MiB here, but only %.1f MiB are "
-                    "free; a smaller context (or KV cache precision) needs less",
-                    params->context_tokens, (double)need / 1048576, (double)spare / 1048576);
-}
-
-static vt_status open_stage(vt_session *s, const vt_session_params *p, vt_error *err)
-{
-    const vti_weights *weights;
-    if (s->cluster)
-        weights = vti_cluster_main_weights(s->cluster);
-    else
-        VTI_TRY(vti_model_layers(s->model, &weights, err));
-    vti_stage_params params = {
+    return (vti_stage_params){
         .hparams = &s->model->hparams,
         .kernels = &s->model->kernels,
         .pool = s->model->pool,
         .weights = weights,
         .context_tokens = s->context,
         .batch_tokens = s->batch,
-        .kv_type = p->kv_type,
+        .kv_type = s->kv_type,
     };
-    VTI_TRY(check_memory(&params, err));
+}
+
+/* Weights that are not there yet, KV cache and scratch. The cache is used page by page as tokens come:
+ * what cannot fit must be refused now, not be killed for in the middle of an answer. */
+static vt_status check_memory(const vt_session *s, vt_error *err)
+{
+    const vti_weights *own = s->cluster ? vti_cluster_main_weights(s->cluster) : NULL;
+    vti_stage_params params = stage_params(s, own);
+    uint64_t weights = vti_model_unloaded_bytes(s->model, !own);
+    uint64_t session = vti_stage_bytes(&params, own ? own->first : 0,
+                                       own ? own->count : s->model->hparams.layers);
+    uint64_t spare = vti_memory_spare_bytes();
+    if (!spare || weights + session <= spare) return VT_OK;
+    if (weights > spare)
+        return vti_fail(err, VT_ERR_MEMORY,
+                        "the weights need %.1f MiB here, but only %.1f MiB are free; more devices "
+                        "or a file with fewer bits per weight would help",
+                        (double)weights / 1048576, (double)spare / 1048576);
+    return vti_fail(err, VT_ERR_MEMORY,
+                    "a context of %" PRIu32 " tokens needs %.1f MiB here, but only %.1f MiB are "
+                    "free; a smaller context (or KV cache precision) needs less",
+                    s->context, (double)session / 1048576, (double)(spare - weights) / 1048576);
+}
+
+static vt_status open_stage(vt_session *s, vt_error *err)
+{
+    const vti_weights *weights;
+    if (s->cluster)
+        weights = vti_cluster_main_weights(s->cluster);
+    else
+        VTI_TRY(vti_model_layers(s->model, &weights, err));
+    vti_stage_params params = stage_params(s, weights);
     return vti_stage_open(&params, &s->stage, err);
 }
 
@@ -114,11 +127,12 @@ vt_status vti_session_begin_devices(vt_session *s, vt_error *err)
 
 static vt_status open_parts(vt_session *s, const vt_session_params *p, vt_error *err)
 {
+    VTI_TRY(check_memory(s, err));
     VTI_TRY(vti_head_open(&s->head, s->model, err));
     VTI_TRY(vti_sampler_open(&s->sampler, &p->sampling, &s->model->kernels,
                              s->model->hparams.vocab, err));
     VTI_TRY(allocate_buffers(s, err));
-    VTI_TRY(open_stage(s, p, err));
+    VTI_TRY(open_stage(s, err));
     if (!s->cluster) return VT_OK;
     return vti_session_begin_devices(s, err);
 }
@@ -394,11 +408,7 @@ void vt_session_cancel(vt_session *s) { atomic_store(&s->cancelled, true); }
 void vt_session_get_stats(const vt_session *s, vt_session_stats *out)
 {
     *out = s->stats;
-    /* Every weight is read once per token, but of the embedding matrix only a row; tied to the
-     * output, it is read whole. */
-    out->weight_bytes_per_token = s->model->loaded_weight_bytes;
-    if (vti_gguf_find_tensor(s->model->gguf, "output.weight"))
-        out->weight_bytes_per_token -= s->model->embedding.size_bytes;
+    out->weight_bytes_per_token = s->model->token_bytes;
     out->context_tokens = s->context;
     out->used_tokens = s->history_count;
     out->kv_bytes = vti_stage_kv_bytes(s->stage);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "voltron.h"
+#include "../src/model.h"
 
 typedef struct golden {
     const float *reference; /* positions × vocabulary */
@@ -51,9 +51,9 @@ static vt_token *read_ids(const char *path, size_t *count)
     return ids;
 }
 
-/* Feeds the ids in batches of `batch` and checks every position. */
+/* Feeds the ids in batches of `batch` and checks every position. `features`: what kernels may use. */
 static void check(const char *model_path, const char *ids_path, const char *logits_path,
-                  vt_kv_type kv, uint32_t batch, double tolerance)
+                  uint32_t features, vt_kv_type kv, uint32_t batch, double tolerance)
 {
     vt_model *model;
     vt_session *session;
@@ -62,6 +62,7 @@ static void check(const char *model_path, const char *ids_path, const char *logi
     vt_token *ids = read_ids(ids_path, &count);
     unsigned char *reference = test_read_file(logits_path, &bytes);
     if (vt_model_open(model_path, NULL, &model, &err) != VT_OK) fail_msg("%s", err.message);
+    vti_kernels_init(&model->kernels, features);
     vt_model_info info;
     vt_model_get_info(model, &info);
     assert_int_equal(bytes, count * info.vocabulary_tokens * sizeof(float));
@@ -75,8 +76,8 @@ static void check(const char *model_path, const char *ids_path, const char *logi
     if (vt_session_feed_logits(session, ids, count, compare, &g, &err) != VT_OK)
         fail_msg("%s", err.message);
     assert_int_equal(g.seen, count);
-    printf("%s, kv %s, batch %u: worst difference %.2e\n", model_path,
-           kv == VT_KV_F32 ? "f32" : "f16", batch, g.worst);
+    printf("%s, %skv %s, batch %u: worst difference %.2e\n", model_path,
+           features ? "" : "scalar, ", kv == VT_KV_F32 ? "f32" : "f16", batch, g.worst);
     if (!(g.worst <= tolerance)) fail_msg("worst difference %g > %g", g.worst, tolerance);
     assert_int_equal(g.wrong_best, 0);
     vt_session_close(session);
@@ -95,10 +96,13 @@ static void check_shared(const char *name)
     const char *model_path = test_shared_path(model);
     if (!model_path) skip();
     const char *logits_path = test_shared_path(logits), *ids = test_shared_path("golden/ids.json");
-    check(model_path, ids, logits_path, VT_KV_F32, 48, exact);
-    check(model_path, ids, logits_path, VT_KV_F32, 1, exact);
-    check(model_path, ids, logits_path, VT_KV_F32, 7, exact);
-    check(model_path, ids, logits_path, VT_KV_F16, 0, half);
+    static const uint32_t batches[] = {48, 1, 7};
+    for (int i = 0; i < 3; i++) {
+        check(model_path, ids, logits_path, 0, VT_KV_F32, batches[i], exact);
+        check(model_path, ids, logits_path, VTI_CPU_EXACT, VT_KV_F32, batches[i], exact);
+        check(model_path, ids, logits_path, VTI_CPU_EXACT, VT_KV_F16, batches[i], half);
+    }
+    check(model_path, ids, logits_path, VTI_CPU_EXACT, VT_KV_F16, 0, half);
 }
 
 static void qwen2(void **state)
@@ -143,9 +147,9 @@ static void default_model(void **state)
     (void)state;
     const char *model = "src/assets/stories-4m-f16.gguf", *ids = "tests/data/default-ids.json",
                *logits = "tests/data/default.logits.f32";
-    check(model, ids, logits, VT_KV_F32, 0, exact);
-    check(model, ids, logits, VT_KV_F32, 5, exact);
-    check(model, ids, logits, VT_KV_F16, 0, half);
+    check(model, ids, logits, VTI_CPU_EXACT, VT_KV_F32, 0, exact);
+    check(model, ids, logits, VTI_CPU_EXACT, VT_KV_F32, 5, exact);
+    check(model, ids, logits, VTI_CPU_EXACT, VT_KV_F16, 0, half);
 }
 
 /* The comparison itself must be able to fail. */

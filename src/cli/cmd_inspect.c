@@ -143,6 +143,41 @@ static json_t *tensors_json(const vt_gguf *gguf)
     return list;
 }
 
+/* What running the file takes, or why it cannot be run. */
+static void print_memory(const char *path)
+{
+    vt_model *model;
+    vt_error err;
+    vt_memory_need need;
+    vt_model_params params = vt_model_params_default();
+    params.threads = 1;
+    if (vt_model_open(path, &params, &model, &err) != VT_OK) {
+        printf("cannot be run: %s\n", err.message);
+        return;
+    }
+    vt_model_memory(model, NULL, &need);
+    printf("memory on one device: %s of weights", cli_bytes(need.weight_bytes));
+    printf(" + %s of KV cache (%" PRIu32 " tokens, F16)", cli_bytes(need.kv_bytes),
+           need.context_tokens);
+    printf(" + %s of scratch\n", cli_bytes(need.scratch_bytes));
+    vt_model_close(model);
+}
+
+static json_t *memory_json(const char *path)
+{
+    vt_model *model;
+    vt_memory_need need;
+    vt_model_params params = vt_model_params_default();
+    params.threads = 1;
+    if (vt_model_open(path, &params, &model, NULL) != VT_OK) return json_null();
+    vt_model_memory(model, NULL, &need);
+    vt_model_close(model);
+    return json_pack("{s:I, s:I, s:I, s:I}", "weight_bytes", (json_int_t)need.weight_bytes,
+                     "kv_bytes", (json_int_t)need.kv_bytes, "scratch_bytes",
+                     (json_int_t)need.scratch_bytes, "context_tokens",
+                     (json_int_t)need.context_tokens);
+}
+
 static int inspect(const char *path, const inspect_options *o)
 {
     vt_gguf *gguf;
@@ -150,9 +185,9 @@ static int inspect(const char *path, const inspect_options *o)
     int code = CLI_OK;
     if (vt_gguf_open(path, &gguf, &err) != VT_OK) return cli_fail(&err);
     if (o->json) {
-        json_t *object = json_pack("{s:I, s:o, s:o}", "version", (json_int_t)vt_gguf_version(gguf),
+        json_t *object = json_pack("{s:I, s:o, s:o, s:o}", "version", (json_int_t)vt_gguf_version(gguf),
                                    "metadata", entries_json(gguf, o->all), "tensors",
-                                   tensors_json(gguf));
+                                   tensors_json(gguf), "memory", memory_json(path));
         if (!object || json_dumpf(object, stdout, JSON_INDENT(1)) != 0)
             code = cli_error(VT_ERR_IO, "cannot write the listing");
         json_decref(object);
@@ -161,6 +196,7 @@ static int inspect(const char *path, const inspect_options *o)
         printf("%s: GGUF version %" PRIu32 "\n", path, vt_gguf_version(gguf));
         print_entries(gguf, o->all);
         print_tensors(gguf);
+        print_memory(path);
     }
     vt_gguf_close(gguf);
     return code;
