@@ -113,13 +113,17 @@ typedef struct vt_gguf_tensor {
                                 one where that has no kernel, or NULL: they cannot be loaded */
     uint32_t dimension_count;
     uint64_t dimensions[4];  /* innermost (contiguous) first, as in the file; unused ones are 1 */
-    uint64_t offset_bytes;   /* from the start of the file */
+    uint32_t part;           /* the file of a split model that holds it, from 0 */
+    uint64_t offset_bytes;   /* from the start of that file */
     uint64_t size_bytes;
 } vt_gguf_tensor;
 
+/* Of a model in several files (NAME-00001-of-00003.gguf …) `path` is any one; all are opened. */
 vt_status vt_gguf_open(const char *path, vt_gguf **out, vt_error *err);
 void vt_gguf_close(vt_gguf *gguf);
 uint32_t vt_gguf_version(const vt_gguf *gguf);
+uint32_t vt_gguf_part_count(const vt_gguf *gguf); /* files; 1 if it is not split */
+const char *vt_gguf_part_name(const vt_gguf *gguf, uint32_t index); /* its path; NULL past the end */
 uint64_t vt_gguf_entry_count(const vt_gguf *gguf);
 uint64_t vt_gguf_tensor_count(const vt_gguf *gguf);
 
@@ -161,7 +165,8 @@ typedef struct vt_model_info {
 
 vt_model_params vt_model_params_default(void);
 
-/* Opens a GGUF file (v2 or v3). The file is mapped read-only and must not change while open.
+/* Opens a GGUF file (v2 or v3), or all files of a split model of which `path` is any one. Files are
+ * mapped read-only and must not change while open.
  * ERR_IO, ERR_FORMAT (which key or tensor is wrong), ERR_UNSUPPORTED (architecture, weight type,
  * tokenizer), ERR_MEMORY. */
 vt_status vt_model_open(const char *path, const vt_model_params *params, vt_model **out,

@@ -46,10 +46,8 @@ static vt_status parse_or_close(vt_gguf *gguf, const void *data, size_t data_byt
     return status;
 }
 
-vt_status vt_gguf_open(const char *path, vt_gguf **out, vt_error *err)
+vt_status vti_gguf_open_file(const char *path, vt_gguf **out, vt_error *err)
 {
-    if (!out) return vti_fail(err, VT_ERR_ARGUMENT, "vt_gguf_open: out is NULL");
-    *out = NULL;
     vti_mapped_file file;
     VTI_TRY(vti_mapped_file_open(path, &file, err));
     vt_gguf *gguf;
@@ -62,6 +60,15 @@ vt_status vt_gguf_open(const char *path, vt_gguf **out, vt_error *err)
     return parse_or_close(gguf, file.data, file.bytes, out, err);
 }
 
+vt_status vt_gguf_open(const char *path, vt_gguf **out, vt_error *err)
+{
+    if (!out) return vti_fail(err, VT_ERR_ARGUMENT, "vt_gguf_open: out is NULL");
+    *out = NULL;
+    vt_gguf *opened;
+    VTI_TRY(vti_gguf_open_file(path, &opened, err));
+    return vti_gguf_join_parts(opened, out, err);
+}
+
 vt_status vti_gguf_open_memory(const void *data, size_t data_bytes, const char *name, vt_gguf **out,
                                vt_error *err)
 {
@@ -72,12 +79,20 @@ vt_status vti_gguf_open_memory(const void *data, size_t data_bytes, const char *
                         name, data, DATA_ALIGNMENT);
     vt_gguf *gguf;
     VTI_TRY(create(name, &gguf, err));
-    return parse_or_close(gguf, data, data_bytes, out, err);
+    VTI_TRY(parse_or_close(gguf, data, data_bytes, &gguf, err));
+    vt_status status = vti_gguf_refuse_part(gguf, err);
+    if (status == VT_OK)
+        *out = gguf;
+    else
+        vt_gguf_close(gguf);
+    return status;
 }
 
 void vt_gguf_close(vt_gguf *gguf)
 {
     if (!gguf) return;
+    for (uint32_t i = 1; i < gguf->part_count; i++) vt_gguf_close(gguf->parts[i]);
+    free(gguf->parts);
     for (uint64_t i = 0; i < gguf->entry_count; i++) free(gguf->entries[i].key);
     for (uint64_t i = 0; i < gguf->tensor_count; i++) free(gguf->tensors[i].name);
     free(gguf->entries);
@@ -92,6 +107,14 @@ void vt_gguf_close(vt_gguf *gguf)
 const char *vti_gguf_name(const vt_gguf *gguf) { return gguf->name; }
 
 uint32_t vt_gguf_version(const vt_gguf *gguf) { return gguf->version; }
+
+uint32_t vt_gguf_part_count(const vt_gguf *gguf) { return gguf->parts ? gguf->part_count : 1; }
+
+const char *vt_gguf_part_name(const vt_gguf *gguf, uint32_t index)
+{
+    if (index >= vt_gguf_part_count(gguf)) return NULL;
+    return gguf->parts ? gguf->parts[index]->name : gguf->name;
+}
 
 uint64_t vt_gguf_entry_count(const vt_gguf *gguf) { return gguf->entry_count; }
 
@@ -117,6 +140,7 @@ vt_status vt_gguf_get_tensor(const vt_gguf *gguf, uint64_t index, vt_gguf_tensor
         .type = vti_ggml_type_find(tensor->type)->name,
         .loads_as = loads ? vti_weight_type_name(type) : NULL,
         .dimension_count = tensor->dimension_count,
+        .part = tensor->part,
         .offset_bytes = tensor->offset_bytes,
         .size_bytes = tensor->size_bytes,
     };

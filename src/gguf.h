@@ -38,7 +38,8 @@ typedef struct vti_gguf_tensor {
     uint32_t type; /* ggml's number; vti_ggml_type_find() knows it */
     uint32_t dimension_count;
     uint64_t dimensions[4]; /* innermost first, unused ones are 1 */
-    uint64_t offset_bytes;  /* from the start of the file */
+    uint32_t part;          /* file of a split model, from 0 */
+    uint64_t offset_bytes;  /* from the start of that file */
     uint64_t size_bytes;
     const void *data;
 } vti_gguf_tensor;

@@ -4,6 +4,7 @@
  *   gguf_cursor.c  takes numbers and strings off the file, bounds first
  *   gguf_parse.c   header, metadata, tensor directory, tensor data
  *   gguf_types.c   tables of value types and ggml types
+ *   gguf_split.c   models in several files
  *   gguf_values.c  typed values
  *   gguf_text.c    values as text */
 #ifndef VTI_GGUF_INTERNAL_H
@@ -43,6 +44,8 @@ struct vt_gguf {
     uint64_t tensor_count;
     vti_gguf_tensor *tensors;    /* in the file's order */
     vti_gguf_tensor **by_name;   /* sorted */
+    vt_gguf **parts;             /* of a model in several files: all, this one first; or NULL */
+    uint32_t part_count;
 };
 
 /* A position in the file. Messages begin with the file and the subject. */
@@ -73,6 +76,13 @@ vt_status vti_gguf_take_string(vti_gguf_cursor *cursor, const char *part, vti_gg
 /* Reads the whole directory into *gguf, whose name, data and size are set. On failure the caller
  * closes it: counts say how many entries and tensors hold something to free. */
 vt_status vti_gguf_parse(vt_gguf *gguf, vt_error *err);
+
+/* One file by itself, whatever part of a model it is. */
+vt_status vti_gguf_open_file(const char *path, vt_gguf **out, vt_error *err);
+/* The whole model that `opened` is, or is a part of. Takes over `opened`, also on failure. */
+vt_status vti_gguf_join_parts(vt_gguf *opened, vt_gguf **out, vt_error *err);
+/* Fails if it is a part only. */
+vt_status vti_gguf_refuse_part(const vt_gguf *gguf, vt_error *err);
 
 /* "u32", "str", …; NULL for a number that is no value type. */
 const char *vti_gguf_type_name(uint32_t type);

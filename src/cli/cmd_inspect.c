@@ -89,8 +89,10 @@ static void print_tensors(const vt_gguf *gguf)
         char dimensions[96];
         if (vt_gguf_get_tensor(gguf, i, &t) != VT_OK) continue;
         dimensions_text(&t, dimensions, sizeof dimensions);
-        printf("  %-34s %-8s %-18s %12" PRIu64 " bytes at %" PRIu64 "\n", t.name, t.type,
-               dimensions, t.size_bytes, t.offset_bytes);
+        printf("  %-34s %-8s %-18s %12" PRIu64 " bytes at %" PRIu64, t.name, t.type, dimensions,
+               t.size_bytes, t.offset_bytes);
+        if (vt_gguf_part_count(gguf) > 1) printf(" of part %" PRIu32, t.part + 1);
+        putchar('\n');
         parameters += t.dimensions[0] * t.dimensions[1] * t.dimensions[2] * t.dimensions[3];
         bytes += t.size_bytes;
     }
@@ -134,9 +136,10 @@ static json_t *tensors_json(const vt_gguf *gguf)
         json_t *dimensions = json_array();
         for (uint32_t j = 0; j < t.dimension_count; j++)
             json_array_append_new(dimensions, json_integer((json_int_t)t.dimensions[j]));
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:o, s:I, s:I}", "name", t.name,
-                                              "type", t.type, "loads_as", t.loads_as,
-                                              "dimensions", dimensions, "offset_bytes",
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:o, s:I, s:I, s:I}", "name",
+                                              t.name, "type", t.type, "loads_as", t.loads_as,
+                                              "dimensions", dimensions, "part",
+                                              (json_int_t)t.part + 1, "offset_bytes",
                                               (json_int_t)t.offset_bytes, "size_bytes",
                                               (json_int_t)t.size_bytes));
     }
@@ -194,6 +197,8 @@ static int inspect(const char *path, const inspect_options *o)
         putchar('\n');
     } else {
         printf("%s: GGUF version %" PRIu32 "\n", path, vt_gguf_version(gguf));
+        for (uint32_t i = 0; vt_gguf_part_count(gguf) > 1 && i < vt_gguf_part_count(gguf); i++)
+            printf("  part %" PRIu32 ": %s\n", i + 1, vt_gguf_part_name(gguf, i));
         print_entries(gguf, o->all);
         print_tensors(gguf);
         print_memory(path);
