@@ -91,6 +91,13 @@ static float sums[4 * 16];
 
 static const call calls[] = {
 #define CALL(feature, name, ...) {#name, feature, (void (*)(void))name, {__VA_ARGS__}}
+    CALL(VTI_CPU_NEON, vti_tile_f32_neon, AT(sums), 64, AT(panel), AT(act), 6),
+    CALL(VTI_CPU_NEON, vti_gemv_f16_neon, AT(sums), AT(panel), AT(act), 8),
+    CALL(VTI_CPU_NEON, vti_gemv_bf16_neon, AT(sums), AT(panel), AT(act), 8),
+    CALL(VTI_CPU_NEON, vti_floats_f16_neon, AT(sums), AT(panel), 2),
+    CALL(VTI_CPU_NEON, vti_floats_bf16_neon, AT(sums), AT(panel), 2),
+    CALL(VTI_CPU_NEON_FP16, vti_tile_f16_fp16, AT(sums), AT(panel), AT(act), AT(act), 200),
+    CALL(VTI_CPU_NEON_FP16, vti_gemv_f16_fp16, AT(sums), AT(panel), AT(act), 1536),
     CALL(VTI_CPU_NEON_DOTPROD, vti_gemv_q8_0_dotprod, AT(sums), AT(panel), AT(act), 2),
     CALL(VTI_CPU_NEON_DOTPROD, vti_gemv_q4_0_dotprod, AT(sums), AT(panel), AT(act), 2),
     CALL(VTI_CPU_NEON_DOTPROD, vti_gemv_q4_k_dotprod, AT(sums), AT(panel), AT(act), 2),
@@ -98,6 +105,8 @@ static const call calls[] = {
          2, 544),
     CALL(VTI_CPU_NEON_DOTPROD, vti_tile_q4_0_dotprod, AT(sums), 64, AT(panel), AT(panel), AT(act),
          2, AT(panel)),
+    CALL(VTI_CPU_NEON_DOTPROD, vti_tile_q4_0_dotprod, AT(sums), 64, AT(panel), AT(panel), AT(act),
+         2, 0),
     CALL(VTI_CPU_NEON_DOTPROD, vti_dots32_dotprod, AT(sums), AT(panel), AT(act), AT(panel), 2),
     CALL(VTI_CPU_NEON_DOTPROD, vti_dots16_dotprod, AT(sums), AT(panel), AT(act), AT(panel), 2),
     CALL(VTI_CPU_NEON_I8MM, vti_tile_q8_i8mm, AT(sums), 64, AT(panel), AT(panel), AT(act), 2),

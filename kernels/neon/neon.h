@@ -30,6 +30,12 @@ vti_few_fn vti_few_q8_0_dotprod, vti_few_q4_0_dotprod, vti_few_q5_0_dotprod;
 vti_few_fn vti_few_q4_k_dotprod, vti_few_q5_k_dotprod, vti_few_q6_k_dotprod;
 
 /* Assembly; each file says what its functions do. */
+void vti_gemv_f16_neon(float *sums, const unsigned char *w, const float *x, size_t columns);
+void vti_floats_f16_neon(float *to, const unsigned char *w, size_t columns);
+void vti_floats_bf16_neon(float *to, const unsigned char *w, size_t columns);
+void vti_gemv_bf16_neon(float *sums, const unsigned char *w, const float *x, size_t columns);
+void vti_tile_f32_neon(float *y, size_t y_stride_bytes, const float *w, const float *x,
+                       size_t columns);
 void vti_gemv_q8_0_dotprod(float *sums, const unsigned char *panel, const unsigned char *x,
                            size_t blocks);
 void vti_gemv_q4_0_dotprod(float *sums, const unsigned char *panel, const unsigned char *x,
