@@ -81,6 +81,16 @@ vt_status vti_save_read_u64(vti_save_reader *r, uint64_t *out, vt_error *err)
     return VT_OK;
 }
 
+vt_status vti_save_skip_rest(vti_save_reader *r, vt_error *err)
+{
+    unsigned char skipped[4096];
+    while (!r->at_end) {
+        ZSTD_outBuffer piece = {skipped, sizeof skipped, 0};
+        VTI_TRY(step(r, &piece, err));
+    }
+    return vti_save_read_end(r, err);
+}
+
 vt_status vti_save_read_end(vti_save_reader *r, vt_error *err)
 {
     unsigned char extra;

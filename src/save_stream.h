@@ -41,6 +41,9 @@ vt_status vti_save_read(vti_save_reader *r, void *out, size_t bytes, vt_error *e
 vt_status vti_save_read_u32(vti_save_reader *r, uint32_t *out, vt_error *err);
 vt_status vti_save_read_u64(vti_save_reader *r, uint64_t *out, vt_error *err);
 
+/* Reads over what is left. ERR_FORMAT if the file is damaged. */
+vt_status vti_save_skip_rest(vti_save_reader *r, vt_error *err);
+
 /* ERR_FORMAT unless the frame ends here, its checksum is right and nothing follows. */
 vt_status vti_save_read_end(vti_save_reader *r, vt_error *err);
 

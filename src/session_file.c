@@ -181,6 +181,16 @@ static vt_status check_file(vti_save_reader *r, const vt_session *s, const char 
     return vti_save_read_end(r, err);
 }
 
+/* Of a damaged file nothing that it says is to be believed, not even that it is of another model. */
+static vt_status check_all(vti_save_reader *r, const vt_session *s, const char *path,
+                           file_head *head, vt_error *err)
+{
+    vt_status status = check_file(r, s, path, head, err);
+    if (status == VT_ERR_ARGUMENT || status == VT_ERR_CONTEXT_FULL)
+        VTI_TRY(vti_save_skip_rest(r, err));
+    return status;
+}
+
 static vt_status take_blob(vti_save_reader *r, vt_session *s, uint64_t bytes, vt_error *err)
 {
     void *blob = NULL;
@@ -217,7 +227,7 @@ static vt_status load(vti_save_reader *r, vt_session *s, const char *path, uint6
                       vt_error *err)
 {
     file_head head;
-    VTI_TRY(check_file(r, s, path, &head, err));
+    VTI_TRY(check_all(r, s, path, &head, err));
     VTI_TRY(vti_save_reader_restart(r, err));
     VTI_TRY(read_head(r, path, &head, err));
     VTI_TRY(check_numbers(s, path, &head, err));
