@@ -1,6 +1,6 @@
 # Voltron. `make help` lists what there is.
 #
-#   MODE=release|debug|asan|ubsan|fuzz   CC=gcc|clang   ARCH=x86_64|aarch64   WERROR=1   V=1
+#   MODE=release|debug|asan|ubsan|tsan|fuzz   CC=gcc|clang   ARCH=x86_64|aarch64   WERROR=1   V=1
 #
 # Objects live in build/<mode>-<arch>-<compiler>-<hash of the flags>/, so no two kinds of build ever
 # share one; build/voltron-run and friends are links to the newest release build for this machine.
@@ -34,10 +34,11 @@ CFLAGS_release := -O3 -g -DNDEBUG
 CFLAGS_debug   := -O0 -g3
 CFLAGS_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address
 CFLAGS_ubsan   := -O1 -g -fno-omit-frame-pointer -fsanitize=undefined -fno-sanitize-recover=all
+CFLAGS_tsan    := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
 CFLAGS_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link \
                   -fno-sanitize-recover=all
 ifeq ($(CFLAGS_$(MODE)),)
-$(error MODE=$(MODE) is not known; use release, debug, asan, ubsan or fuzz)
+$(error MODE=$(MODE) is not known; use release, debug, asan, ubsan, tsan or fuzz)
 endif
 ALL_CFLAGS := -std=c11 -pthread $(WARNINGS) $(if $(WERROR),-Werror) $(CFLAGS_$(MODE)) $(CFLAGS)
 LDFLAGS_SAN := $(filter -fsanitize=%,$(CFLAGS_$(MODE)))
@@ -110,7 +111,7 @@ all: check-deps $(LIB) $(CLI) $(BENCH)
 run: deps
 	@+$(MAKE) --no-print-directory run-story
 
-## test       install what is missing, build, run all tests (ONLY="gguf net_loop": those)
+## test       install what is missing, build, run all tests (ONLY="gguf net_loop": build and run those)
 test: deps
 	@+$(MAKE) --no-print-directory run-tests
 
@@ -118,7 +119,7 @@ test: deps
 run-story: all
 	$(Q)$(RUN) $(CLI) --local 3 -p "Once upon a time" -n 200
 
-run-tests: all tests
+run-tests: all $(if $(ONLY),check-deps $(ONLY:%=$(OUT)/tests/test_%),tests)
 	$(Q)VOLTRON_RUNNER='$(RUN)' VOLTRON_BIN=$(OUT) tests/run.sh $(OUT) $(ONLY)
 
 ## tests      build the test programs without running them
@@ -176,7 +177,7 @@ clean:
 
 ## help       this list
 help:
-	@echo 'make [TARGET] [MODE=release|debug|asan|ubsan|fuzz] [CC=gcc|clang] [ARCH=aarch64] [WERROR=1] [V=1]'
+	@echo 'make [TARGET] [MODE=release|debug|asan|ubsan|tsan|fuzz] [CC=gcc|clang] [ARCH=aarch64] [WERROR=1] [V=1]'
 	@sed -n 's/^## /  /p' $(firstword $(MAKEFILE_LIST))
 
 # --- rules -------------------------------------------------------------------------------------
