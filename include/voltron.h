@@ -14,6 +14,11 @@
  *   - On failure nothing is allocated: out-parameters hold NULL (or are untouched, where stated).
  *   - Sizes say their unit: _bytes, _tokens, _ns. Strings are UTF-8, NUL-terminated unless a length
  *     is passed along. Pointers returned by a getter belong to the object they were asked of.
+ *   - Threads: calls on a vt_model (but its close), and on different sessions, may run at the same
+ *     time. A session, a cluster with its session, a chat, a worker and an opened GGUF file are each
+ *     for one thread at a time, which may be another one for every call; only vt_session_cancel and
+ *     vt_worker_stop may come from anywhere at any time before the close, signal handlers included.
+ *     A callback runs in the thread whose call causes it and must not call what it was called from.
  *   - Parameter structs come from their vt_…_params_default() and are changed field by field.
  *
  * docs/example.c is a complete program; docs/library.md explains the parts.
@@ -80,8 +85,8 @@ typedef struct vt_error {
 
 typedef enum vt_log_level { VT_LOG_DEBUG, VT_LOG_INFO, VT_LOG_WARNING, VT_LOG_ERROR } vt_log_level;
 
-/* Receives one line without newline. May be called from any thread of the library, one call at a
- * time per object. `write` NULL: no log. */
+/* Receives one line without newline, in the thread whose call causes it: sessions of one model in
+ * several threads use its log at the same time. `write` NULL: no log. */
 typedef struct vt_log {
     void (*write)(void *user, vt_log_level level, const char *message);
     void *user;
