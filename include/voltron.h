@@ -151,6 +151,8 @@ typedef struct vt_model vt_model;
 typedef struct vt_model_params {
     bool vocabulary_only; /* read the tokenizer, expect no weights */
     uint32_t threads;     /* that compute, the caller's included; 0: one per big core */
+    const char *pre_tokenizer; /* how byte-level BPE splits text into words, such as "qwen2", instead
+                                  of the file's tokenizer.ggml.pre; NULL: as the file says */
     vt_log log;
 } vt_model_params;
 

@@ -29,12 +29,12 @@ static vt_status check_vocabulary(const vt_model *model, vt_error *err)
                     vti_gguf_name(model->gguf), tokens, model->hparams.vocab);
 }
 
-static vt_status read_model(vt_model *model, vt_error *err)
+static vt_status read_model(vt_model *model, const char *pre, vt_error *err)
 {
     VTI_TRY(read_name(model, err));
     if (!model->vocabulary_only) VTI_TRY(vti_hparams_read(model->gguf, &model->hparams, err));
     vt_error why = {0};
-    vt_status status = vti_tokenizer_open(model->gguf, &model->tokenizer, &why);
+    vt_status status = vti_tokenizer_open(model->gguf, pre, &model->tokenizer, &why);
     if (status != VT_OK)
         return vti_fail(err, status, "%s: %s", vti_gguf_name(model->gguf), why.message);
     if (model->vocabulary_only) return VT_OK;
@@ -58,7 +58,7 @@ static vt_status open_gguf(vt_gguf *gguf, const vt_model_params *params, vt_mode
         model->vocabulary_only = params->vocabulary_only;
     }
     vti_kernels_init(&model->kernels, VTI_CPU_EXACT);
-    vt_status status = read_model(model, err);
+    vt_status status = read_model(model, params ? params->pre_tokenizer : NULL, err);
     if (status == VT_OK && !model->vocabulary_only)
         status = vti_pool_open(params ? params->threads : 0, &model->pool, err);
     if (status != VT_OK) {

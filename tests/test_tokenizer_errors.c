@@ -74,7 +74,7 @@ static const wrong_case wrong[] = {
     {"no pre, llama", no_pre, llama, VT_ERR_FORMAT, "tokenizer.ggml.pre is missing"},
     {"pre a number", no_pre, pre_number, VT_ERR_FORMAT, "tokenizer.ggml.pre"},
     {"strange pre", strange_pre, NULL, VT_ERR_UNSUPPORTED,
-     "\"strange\" is not known; known: qwen2"},
+     "\"strange\" is not known; known, to be chosen with --pre: qwen2"},
     {"no tokens", no_tokens, NULL, VT_ERR_FORMAT, "tokenizer.ggml.tokens has 0 tokens"},
     {"type 0", type_zero, NULL, VT_ERR_FORMAT, "tokenizer.ggml.token_type 7 is 0"},
     {"type 7", type_seven, NULL, VT_ERR_FORMAT, "tokenizer.ggml.token_type 7 is 7"},
@@ -243,6 +243,56 @@ static void test_byte_without_token(void **state)
     }
 }
 
+/* --- the pre-tokenizer of choice ------------------------------------------------------------------ */
+
+static vt_status open_with(const test_vocabulary *vocabulary, const char *pre, vt_model **out,
+                           vt_error *err)
+{
+    size_t bytes;
+    unsigned char *file = gguf_builder_finish(test_vocabulary_builder(vocabulary), &bytes);
+    vt_model_params params = vt_model_params_default();
+    params.vocabulary_only = true;
+    params.pre_tokenizer = pre;
+    vt_status status = vt_model_open_memory(file, bytes, &params, out, err);
+    if (status == VT_OK) {
+        vt_token tokens[16];
+        size_t count;
+        assert_int_equal(vt_tokenize(*out, "12", 2, 0, tokens, 16, &count, err), VT_OK);
+        /* "1 2" is a merge: GPT-2 joins digits, Qwen takes them one by one. */
+        assert_int_equal(count, strcmp(pre ? pre : vocabulary->pre, "gpt-2") == 0 ? 1 : 2);
+        vt_model_close(*out);
+    } else {
+        assert_null(*out);
+    }
+    free(file);
+    return status;
+}
+
+static void test_chosen_pre(void **state)
+{
+    (void)state;
+    static test_vocabulary vocabulary;
+    static const char *const names[] = {"strange", "qwen2", "gpt-2", NULL};
+    vt_model *model;
+    for (int i = 0; i < 4; i++) {
+        vt_error err = {.message = ""};
+        bool known = i == 1 || i == 2;
+        test_vocabulary_bytes(&vocabulary, names[i]);
+        test_vocabulary_merge(&vocabulary, "1", "2");
+        assert_int_equal(open_with(&vocabulary, "gpt-2", &model, &err), VT_OK);
+        assert_int_equal(open_with(&vocabulary, "qwen2", &model, &err), VT_OK);
+        assert_int_equal(open_with(&vocabulary, NULL, &model, &err) == VT_OK, known);
+        if (!known) assert_non_null(strstr(err.message, "--pre"));
+        assert_int_equal(open_with(&vocabulary, "odd", &model, &err), VT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "\"odd\" is not known; known, to be chosen with --pre: "
+                                            "qwen2 "));
+    }
+    vt_error err;
+    vocabulary.model = "llama";
+    assert_int_equal(open_with(&vocabulary, "qwen2", &model, &err), VT_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "\"qwen2\" was chosen"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +302,7 @@ int main(void)
         cmocka_unit_test(test_no_token_types),
         cmocka_unit_test(test_odd_vocabulary),
         cmocka_unit_test(test_byte_without_token),
+        cmocka_unit_test(test_chosen_pre),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

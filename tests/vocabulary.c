@@ -65,7 +65,7 @@ vt_status test_tokenizer_open(gguf_builder *builder, vti_tokenizer **out, vt_err
     vt_gguf *gguf;
     vt_status status = vti_gguf_open_memory(file, bytes, "test", &gguf, err);
     if (status != VT_OK) fail_msg("%s", err->message);
-    status = vti_tokenizer_open(gguf, out, err);
+    status = vti_tokenizer_open(gguf, NULL, out, err);
     vt_gguf_close(gguf);
     free(file);
     return status;
@@ -77,7 +77,7 @@ vti_tokenizer *test_tokenizer_of_file(const char *path)
     vt_gguf *gguf;
     vti_tokenizer *tokenizer;
     if (vt_gguf_open(path, &gguf, &err) != VT_OK) fail_msg("%s", err.message);
-    if (vti_tokenizer_open(gguf, &tokenizer, &err) != VT_OK) fail_msg("%s", err.message);
+    if (vti_tokenizer_open(gguf, NULL, &tokenizer, &err) != VT_OK) fail_msg("%s", err.message);
     vt_gguf_close(gguf);
     return tokenizer;
 }

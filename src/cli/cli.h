@@ -102,6 +102,7 @@ vt_model *cli_open_model(const char *path, const vt_model_params *params, int *c
 /* What the commands that compute have in common. */
 typedef struct cli_compute {
     const char *model_path;
+    const char *pre;     /* pre-tokenizer; NULL: the file's */
     const char *devices; /* "HOST:PORT,HOST:PORT" */
     const char *split;   /* "3,2,1" */
     const char *key_path;
@@ -118,6 +119,8 @@ typedef struct cli_compute {
 #define CLI_COMPUTE_OPTIONS(c)                                                                     \
     {"model", 'm', CLI_STRING, &(c).model_path, 0, 0, "FILE",                                      \
      "GGUF model (default: the small story model in this program)"},                               \
+    {"pre", 0, CLI_STRING, &(c).pre, 0, 0, "NAME",                                                 \
+     "pre-tokenizer, such as qwen2, instead of the one the file names"},                           \
     {"context", 'c', CLI_U32, &(c).session.context_tokens, 1, 16777216, "N",                       \
      "tokens the conversation may have (default: the model's, at most 4096)"},                     \
     {"batch", 0, CLI_U32, &(c).session.batch_tokens, 1, 65536, "N",                                \

@@ -6,7 +6,7 @@
 #include "cli.h"
 
 typedef struct tokenize_options {
-    const char *model_path, *text, *file;
+    const char *model_path, *pre, *text, *file;
     bool decode, bos, special, pieces;
 } tokenize_options;
 
@@ -72,6 +72,7 @@ static int convert(const tokenize_options *o)
     int code;
     vt_model_params params = vt_model_params_default();
     params.vocabulary_only = true;
+    params.pre_tokenizer = o->pre;
     vt_model *model = cli_open_model(o->model_path, &params, &code);
     if (!model) return code;
     const char *source = o->text ? "--prompt" : cli_path_name(o->file ? o->file : "-");
@@ -95,6 +96,8 @@ static int run(int argc, char **argv)
     const cli_option options[] = {
         {"model", 'm', CLI_STRING, &o.model_path, 0, 0, "FILE",
          "GGUF file, with weights or without (default: the story model)"},
+        {"pre", 0, CLI_STRING, &o.pre, 0, 0, "NAME",
+         "pre-tokenizer, such as qwen2, instead of the one the file names"},
         {"prompt", 'p', CLI_STRING, &o.text, 0, 0, "TEXT", "the text (default: standard input)"},
         {"file", 'f', CLI_STRING, &o.file, 0, 0, "FILE", "the same from a file"},
         {"decode", 0, CLI_FLAG, &o.decode, 0, 0, NULL,

@@ -160,15 +160,19 @@ static vt_status read_pre(const vt_gguf *gguf, vti_gguf_string *pre, vt_error *e
     VTI_TRY(vti_gguf_get_string(gguf, "general.architecture", false, &architecture, err));
     if (!architecture.data || architecture.bytes < 5 || memcmp(architecture.data, "qwen", 4) != 0)
         return vti_fail(err, VT_ERR_FORMAT, PRE_KEY " is missing, expected the name of the "
-                        "pre-tokenizer (files made before May 2024 lack it: use a newer one)");
+                        "pre-tokenizer (files made before May 2024 lack it: use a newer one, or "
+                        "choose with --pre)");
     *pre = (vti_gguf_string){.data = qwen2, .bytes = sizeof qwen2 - 1};
     return VT_OK;
 }
 
-static vt_status open_bpe(vti_bpe *bpe, const vt_gguf *gguf, vt_error *err)
+static vt_status open_bpe(vti_bpe *bpe, const vt_gguf *gguf, const char *chosen_pre, vt_error *err)
 {
     vti_gguf_string pre;
-    VTI_TRY(read_pre(gguf, &pre, err));
+    if (chosen_pre)
+        pre = (vti_gguf_string){chosen_pre, strlen(chosen_pre)};
+    else
+        VTI_TRY(read_pre(gguf, &pre, err));
     VTI_TRY(vti_pretokenizer_open(pre.data, (size_t)pre.bytes, &bpe->pretokenizer, err));
     bpe->traits = vti_pretokenizer_get_traits(bpe->pretokenizer);
     vti_string_map map;
@@ -182,15 +186,15 @@ static vt_status open_bpe(vti_bpe *bpe, const vt_gguf *gguf, vt_error *err)
     return status;
 }
 
-vt_status vti_bpe_open(const vt_gguf *gguf, const vti_vocabulary *vocabulary, uint32_t unknown,
-                       vti_bpe **out, vt_error *err)
+vt_status vti_bpe_open(const vt_gguf *gguf, const char *pre, const vti_vocabulary *vocabulary,
+                       uint32_t unknown, vti_bpe **out, vt_error *err)
 {
     *out = NULL;
     vti_bpe *bpe = calloc(1, sizeof *bpe);
     if (!bpe) return vti_fail(err, VT_ERR_MEMORY, "no memory for the tokenizer");
     bpe->vocabulary = vocabulary;
     bpe->unknown = unknown;
-    vt_status status = open_bpe(bpe, gguf, err);
+    vt_status status = open_bpe(bpe, gguf, pre, err);
     if (status == VT_OK)
         *out = bpe;
     else

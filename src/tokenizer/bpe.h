@@ -8,11 +8,11 @@
 
 typedef struct vti_bpe vti_bpe;
 
-/* Reads tokenizer.ggml.pre and .merges. `vocabulary` must outlive the result; its texts are used
- * during this call only. `unknown` takes the place of bytes without a token; VTI_NO_ID: such a byte
- * is an error when it turns up. */
-vt_status vti_bpe_open(const vt_gguf *gguf, const vti_vocabulary *vocabulary, uint32_t unknown,
-                       vti_bpe **out, vt_error *err);
+/* Reads tokenizer.ggml.pre, unless `pre` is given, and .merges. `vocabulary` must outlive the result;
+ * its texts are used during this call only. `unknown` takes the place of bytes without a token;
+ * VTI_NO_ID: such a byte is an error when it turns up. */
+vt_status vti_bpe_open(const vt_gguf *gguf, const char *pre, const vti_vocabulary *vocabulary,
+                       uint32_t unknown, vti_bpe **out, vt_error *err);
 void vti_bpe_close(vti_bpe *bpe);
 bool vti_bpe_adds_bos(const vti_bpe *bpe); /* where the file does not say */
 

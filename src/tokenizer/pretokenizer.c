@@ -96,7 +96,8 @@ static vt_status fail_unknown(const char *name, size_t name_bytes, vt_error *err
         if (i > 0) strncat(known, " ", sizeof known - strlen(known) - 1);
         strncat(known, families[i].names, sizeof known - strlen(known) - 1);
     }
-    return vti_fail(err, VT_ERR_UNSUPPORTED, "tokenizer.ggml.pre \"%s\" is not known; known: %s",
+    return vti_fail(err, VT_ERR_UNSUPPORTED,
+                    "tokenizer.ggml.pre \"%s\" is not known; known, to be chosen with --pre: %s",
                     shown, known);
 }
 

@@ -132,11 +132,13 @@ static vt_status collect_special(vti_tokenizer *tokenizer, vt_error *err)
     return status;
 }
 
-static vt_status open_gpt2(vti_tokenizer *tokenizer, const vt_gguf *gguf, vt_error *err)
+static vt_status open_gpt2(vti_tokenizer *tokenizer, const vt_gguf *gguf, const char *pre,
+                           vt_error *err)
 {
     VTI_TRY(vti_vocabulary_open(gguf, VTI_SPELLING_BYTE_LEVEL, &tokenizer->vocabulary, err));
     VTI_TRY(read_ids(tokenizer, gguf, err));
-    VTI_TRY(vti_bpe_open(gguf, &tokenizer->vocabulary, tokenizer->unknown, &tokenizer->bpe, err));
+    VTI_TRY(
+        vti_bpe_open(gguf, pre, &tokenizer->vocabulary, tokenizer->unknown, &tokenizer->bpe, err));
     return read_add_bos(tokenizer, gguf, vti_bpe_adds_bos(tokenizer->bpe), err);
 }
 
@@ -148,24 +150,31 @@ static vt_status open_llama(vti_tokenizer *tokenizer, const vt_gguf *gguf, vt_er
     return read_add_bos(tokenizer, gguf, true, err);
 }
 
-static vt_status open_model(vti_tokenizer *tokenizer, const vt_gguf *gguf, vt_error *err)
+static vt_status open_model(vti_tokenizer *tokenizer, const vt_gguf *gguf, const char *pre,
+                            vt_error *err)
 {
     vti_gguf_string model;
     VTI_TRY(vti_gguf_get_string(gguf, MODEL_KEY, true, &model, err));
     if (model.bytes == 4 && memcmp(model.data, "gpt2", 4) == 0)
-        return open_gpt2(tokenizer, gguf, err);
+        return open_gpt2(tokenizer, gguf, pre, err);
+    if (pre)
+        return vti_fail(err, VT_ERR_ARGUMENT,
+                        "the pre-tokenizer \"%.48s\" was chosen, but only " MODEL_KEY
+                        " \"gpt2\" has one and this is \"%.*s\"",
+                        pre, (int)(model.bytes < 48 ? model.bytes : 48), model.data);
     if (model.bytes == 5 && memcmp(model.data, "llama", 5) == 0)
         return open_llama(tokenizer, gguf, err);
     return vti_fail(err, VT_ERR_UNSUPPORTED, MODEL_KEY " \"%.*s\" is not known; known: gpt2 llama",
                     (int)(model.bytes < 48 ? model.bytes : 48), model.data);
 }
 
-vt_status vti_tokenizer_open(const vt_gguf *gguf, vti_tokenizer **out, vt_error *err)
+vt_status vti_tokenizer_open(const vt_gguf *gguf, const char *pre, vti_tokenizer **out,
+                             vt_error *err)
 {
     *out = NULL;
     vti_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     if (!tokenizer) return vti_fail(err, VT_ERR_MEMORY, "no memory for the tokenizer");
-    vt_status status = open_model(tokenizer, gguf, err);
+    vt_status status = open_model(tokenizer, gguf, pre, err);
     if (status == VT_OK) status = collect_special(tokenizer, err);
     if (status != VT_OK) {
         vti_tokenizer_close(tokenizer);

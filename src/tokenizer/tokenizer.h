@@ -7,9 +7,11 @@
 /* Immutable once open; any number of threads may use one. Keeps no pointer into the GGUF. */
 typedef struct vti_tokenizer vti_tokenizer;
 
-/* ERR_FORMAT names the key; ERR_UNSUPPORTED names a tokenizer.ggml.model or .pre that is not known
- * and lists those that are. */
-vt_status vti_tokenizer_open(const vt_gguf *gguf, vti_tokenizer **out, vt_error *err);
+/* `pre`: to be used instead of tokenizer.ggml.pre; NULL: as the file says. ERR_FORMAT names the key;
+ * ERR_UNSUPPORTED names a tokenizer.ggml.model or .pre that is not known and lists those that are;
+ * ERR_ARGUMENT: `pre` is given for a tokenizer that has no such thing. */
+vt_status vti_tokenizer_open(const vt_gguf *gguf, const char *pre, vti_tokenizer **out,
+                             vt_error *err);
 void vti_tokenizer_close(vti_tokenizer *tokenizer);
 
 uint32_t vti_tokenizer_size(const vti_tokenizer *tokenizer);

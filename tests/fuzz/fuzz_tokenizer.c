@@ -85,7 +85,7 @@ static vti_tokenizer *default_tokenizer(void)
     vt_gguf *gguf;
     if (tokenizer) return tokenizer;
     require(vt_gguf_open(DEFAULT_MODEL, &gguf, NULL) == VT_OK, "the default model opens");
-    require(vti_tokenizer_open(gguf, &tokenizer, NULL) == VT_OK, "its tokenizer opens");
+    require(vti_tokenizer_open(gguf, NULL, &tokenizer, NULL) == VT_OK, "its tokenizer opens");
     vt_gguf_close(gguf);
     return tokenizer;
 }
@@ -100,7 +100,7 @@ static void exercise_vocabulary(const uint8_t *file, size_t file_bytes, const ch
     memcpy(copy, file, file_bytes);
     if (vti_gguf_open_memory(copy, file_bytes, "fuzz", &gguf, NULL) == VT_OK) {
         vt_error err = {.message = ""};
-        vt_status status = vti_tokenizer_open(gguf, &tokenizer, &err);
+        vt_status status = vti_tokenizer_open(gguf, NULL, &tokenizer, &err);
         require(status == VT_OK || err.message[0], "an error has a message");
         vt_gguf_close(gguf);
         memset(copy, 0xA5, file_bytes); /* the tokenizer keeps nothing of the file */
