@@ -12,6 +12,7 @@ static const struct {
     {"kernels", bench_kernels, "time, GB/s and multiply-accumulates per cycle of every kernel"},
     {"run", bench_run, "prefill and decode speed of a model, against the read bandwidth"},
     {"synth", bench_synth, "a model file of a published shape with random weights"},
+    {"tokenize", bench_tokenize, "how fast text becomes tokens"},
     {"requantize", bench_requantize, "a model file with its matrices in another weight type"},
 };
 

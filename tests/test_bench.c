@@ -94,6 +94,25 @@ static void run_refuses(void **state)
     bench_expect("BENCH run -m x --context-frontiers x", 2, "ascending");
 }
 
+/* The embedded model has a token for every letter and none for runs of them. */
+static void tokenize_measures(void **state)
+{
+    (void)state;
+    static const char command[] = "BENCH tokenize -m src/assets/stories-4m-f16.gguf -k 4 -r 2 --csv";
+    char line[256];
+    bench_expect(command, 0, "one letter,4096,4096,");
+    bench_expect(command, 0, "random bytes,4096,");
+    snprintf(line, sizeof line, "%s --text README.md --pre gpt-2", command);
+    bench_expect(line, 0, "the file,4096,");
+    bench_expect("BENCH tokenize --help", 0, "growth");
+    bench_expect("BENCH tokenize", 2, "needs -m");
+    bench_expect("BENCH tokenize -m none.gguf", 3, "none.gguf");
+    snprintf(line, sizeof line, "%s --text none.txt", command);
+    bench_expect(line, 3, "none.txt");
+    snprintf(line, sizeof line, "%s --pre none", command);
+    bench_expect(line, 5, "\"none\" is not known");
+}
+
 static void wrong_commands(void **state)
 {
     (void)state;
@@ -107,6 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_reports_what_it_measured),
         cmocka_unit_test(run_refuses),
+        cmocka_unit_test(tokenize_measures),
         cmocka_unit_test(wrong_commands),
     };
     return cmocka_run_group_tests(tests, bench_make_folder, bench_remove_folder);

@@ -25,23 +25,35 @@ void vti_merge_free(vti_merge_scratch *scratch)
     *scratch = (vti_merge_scratch){0};
 }
 
+/* Children of a pair: half as many levels as with two, and children share a cache line. */
+enum { ARITY = 4 };
+
 static void sift_up(vti_pair *heap, size_t i)
 {
     vti_pair pair = heap[i];
-    while (i > 0 && heap[(i - 1) / 2].order > pair.order) {
-        heap[i] = heap[(i - 1) / 2];
-        i = (i - 1) / 2;
+    while (i > 0 && heap[(i - 1) / ARITY].order > pair.order) {
+        heap[i] = heap[(i - 1) / ARITY];
+        i = (i - 1) / ARITY;
     }
     heap[i] = pair;
+}
+
+static size_t least_child(const vti_pair *heap, size_t count, size_t first)
+{
+    size_t least = first, end = first + ARITY < count ? first + ARITY : count;
+    for (size_t i = first + 1; i < end; i++)
+        if (heap[i].order < heap[least].order) least = i;
+    return least;
 }
 
 static void sift_down(vti_pair *heap, size_t count, size_t i)
 {
     vti_pair pair = heap[i];
-    for (size_t child; (child = 2 * i + 1) < count; i = child) {
-        if (child + 1 < count && heap[child + 1].order < heap[child].order) child++;
+    while (ARITY * i + 1 < count) {
+        size_t child = least_child(heap, count, ARITY * i + 1);
         if (heap[child].order >= pair.order) break;
         heap[i] = heap[child];
+        i = child;
     }
     heap[i] = pair;
 }
@@ -105,7 +117,7 @@ void vti_merge(vti_merge_scratch *scratch, const char *text, size_t count, vti_m
                      .find = find, .user = user};
     link_symbols(run.symbols, count);
     for (size_t i = 0; i + 1 < count; i++) add_pair(&run, (uint32_t)i);
-    for (size_t i = run.pairs / 2; i-- > 0;) sift_down(run.heap, run.pairs, i);
+    for (size_t i = (run.pairs + ARITY - 2) / ARITY; i-- > 0;) sift_down(run.heap, run.pairs, i);
     /* Each join takes one pair out and brings at most two: there are never 2 * count of them. */
     while (run.pairs > 0) {
         vti_pair best = run.heap[0];
