@@ -9,7 +9,7 @@ enum {
     LEAST_ATTENTION_BYTES = 16384 /* keys and values that a thread should get at least */
 };
 
-/* --- queries, keys and values ----------------------------------------------------------------------- */
+/* --- queries, keys and values ---------------------------------------------------------------- */
 
 static void add_bias(const vti_block *b, float *y, const vti_tensor *bias)
 {
@@ -52,7 +52,7 @@ static void finish_qkv(void *context, size_t begin, size_t end)
     }
 }
 
-/* --- scores and values ------------------------------------------------------------------------------ */
+/* --- scores and values ----------------------------------------------------------------------- */
 
 /* First position that the token at `position` sees. */
 static uint32_t first_seen(const vti_block *b, uint32_t position)
@@ -61,9 +61,9 @@ static uint32_t first_seen(const vti_block *b, uint32_t position)
     return window && position >= window ? position - window + 1 : 0;
 }
 
-/* Operands for one KV head and `tokens` tokens from `first` of the step on. Rows are counted from the
- * first that any of them sees: results do not depend on what else the cache still has. Causal: the
- * token at position p sees positions up to p. */
+/* Operands for one KV head and `tokens` tokens from `first` of the step on. Rows are counted
+ * from the first that any of them sees: results do not depend on what else the cache still has.
+ * Causal: the token at position p sees positions up to p. */
 static vti_attention_args attention_args(const vti_block *b, uint32_t kv_head, uint32_t first,
                                          uint32_t tokens)
 {

@@ -45,7 +45,7 @@ void vti_dense_unit(vti_block *b)
     vti_add_output(b, VTI_FFN_POST_NORM);
 }
 
-/* --- what units share ----------------------------------------------------------------------------- */
+/* --- what units share ------------------------------------------------------------------------ */
 
 void vti_for_tokens(const vti_block *b, size_t floats, vti_work_fn *work, void *context)
 {

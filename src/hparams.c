@@ -24,7 +24,7 @@ const char *vti_arch_name(vti_arch arch)
     return family ? family->name : "unknown";
 }
 
-/* --- reading ------------------------------------------------------------------------------------ */
+/* --- reading --------------------------------------------------------------------------------- */
 
 static bool equals(vti_gguf_string text, const char *name)
 {
@@ -159,7 +159,7 @@ vt_status vti_hparams_read(const vt_gguf *gguf, vti_hparams *out, vt_error *err)
     return vti_hparams_check(out, vti_gguf_name(gguf), err);
 }
 
-/* --- checking ----------------------------------------------------------------------------------- */
+/* --- checking -------------------------------------------------------------------------------- */
 
 static vt_status check_range(const char *source, const char *what, uint64_t value, uint64_t most,
                              vt_error *err)

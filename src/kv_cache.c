@@ -23,7 +23,7 @@ static const vti_kv_kernel *kernel_of(const vti_kv_params *p)
     return &p->kernels->kv[forms[p->type]];
 }
 
-/* --- sizes -------------------------------------------------------------------------------------- */
+/* --- sizes ----------------------------------------------------------------------------------- */
 
 /* Tokens that a local layer takes between two moves, if it starts with a full window. */
 static uint32_t local_room(const vti_kv_params *p)
@@ -54,7 +54,7 @@ uint64_t vti_kv_cache_bytes(const vti_kv_params *p)
     return 2 * row_bytes * p->hparams->kv_heads * rows_before(p, p->layers);
 }
 
-/* --- opening ------------------------------------------------------------------------------------ */
+/* --- opening --------------------------------------------------------------------------------- */
 
 vt_status vti_kv_cache_open(vti_kv_cache *cache, const vti_kv_params *params, vt_error *err)
 {
@@ -87,7 +87,7 @@ void vti_kv_cache_close(vti_kv_cache *cache)
     memset(cache, 0, sizeof *cache);
 }
 
-/* --- rows --------------------------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------------------------ */
 
 static bool is_local(const vti_kv_cache *cache, uint32_t layer)
 {
@@ -124,7 +124,7 @@ void vti_kv_cache_store(vti_kv_cache *cache, uint32_t layer, uint32_t position, 
     }
 }
 
-/* --- windows ------------------------------------------------------------------------------------ */
+/* --- windows --------------------------------------------------------------------------------- */
 
 uint32_t vti_kv_cache_resume(const vti_kv_cache *cache, uint32_t position)
 {

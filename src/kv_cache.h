@@ -54,8 +54,8 @@ void vti_kv_cache_make_room(vti_kv_cache *cache, vti_pool *pool, uint32_t positi
 /* The two halves of a layer's cache. */
 enum { VTI_KV_KEYS, VTI_KV_VALUES };
 
-/* Row of the keys or values at `position`, which must be there, with those of the positions after it
- * behind it; `layer` counts from the cache's first one. */
+/* Row of the keys or values at `position`, which must be there, with those of the positions
+ * after it behind it; `layer` counts from the cache's first one. */
 void *vti_kv_cache_rows(const vti_kv_cache *cache, uint32_t layer, uint32_t half, uint32_t kv_head,
                         uint32_t position);
 

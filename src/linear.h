@@ -5,8 +5,8 @@
 #include "pool.h"
 #include "weights.h"
 
-/* What matrices are multiplied with: x is tokens × cols floats. Forms that the kernels want are made
- * when the first matrix asks for them. */
+/* What matrices are multiplied with: x is tokens × cols floats. Forms that the kernels want are
+ * made when the first matrix asks for them. */
 typedef struct vti_linear_input {
     const float *x;
     uint32_t tokens, cols;

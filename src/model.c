@@ -105,7 +105,8 @@ void vt_model_close(vt_model *model)
 
 static uint64_t kv_bytes_per_token(const vt_model *model)
 {
-    vti_kv_params one = {&model->kernels, &model->hparams, 0, model->hparams.layers, 1, 1, VT_KV_F16};
+    const vti_hparams *p = &model->hparams;
+    vti_kv_params one = {&model->kernels, p, 0, p->layers, 1, 1, VT_KV_F16};
     return model->vocabulary_only ? 0 : vti_kv_cache_bytes(&one);
 }
 

@@ -31,9 +31,9 @@ struct vt_model {
     vti_tensor output;          /* vocab × d */
 };
 
-/* Looks up and checks every tensor that a run would touch, so that a damaged file is refused when it
- * is opened and not in the middle of an answer; refuses tensors that are not known. Fills the sums
- * above. */
+/* Looks up and checks every tensor that a run would touch, so that a damaged file is refused
+ * when it is opened and not in the middle of an answer; refuses tensors that are not known.
+ * Fills the sums above. */
 vt_status vti_model_check_tensors(vt_model *model, vt_error *err);
 
 /* Weights that a session would have to load: the output's, and those of all layers if asked for. */

@@ -67,8 +67,8 @@ static vt_status check_outer(vt_model *model, converted *sum, vt_error *err)
     return VT_OK;
 }
 
-/* A tensor that we do not know would be ignored, and with it a part of the arithmetic. Vision parts,
- * which some files carry along, are none of it. */
+/* A tensor that we do not know would be ignored, and with it a part of the arithmetic. Vision
+ * parts, which some files carry along, are none of it. */
 static vt_status check_known(const vt_model *model, const char *name, vt_error *err)
 {
     unsigned layer;

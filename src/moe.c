@@ -7,7 +7,7 @@
 
 enum { LANES = 8 }; /* partial sums, added in a fixed order */
 
-/* --- routing ---------------------------------------------------------------------------------------- */
+/* --- routing --------------------------------------------------------------------------------- */
 
 static float dot(const float *a, const float *b, size_t n)
 {
@@ -79,7 +79,7 @@ static void gather_tokens(void *context, size_t begin, size_t end)
         memcpy(m->in + m->slot[i] * d, b->s->norm + i / used * d, d * sizeof(float));
 }
 
-/* --- experts ---------------------------------------------------------------------------------------- */
+/* --- experts --------------------------------------------------------------------------------- */
 
 /* Makes rows of x, one per slot, the inputs of the experts that have slots. */
 static void set_inputs(const vti_block *b, const float *x, uint32_t cols)
@@ -101,7 +101,8 @@ static void set_inputs(const vti_block *b, const float *x, uint32_t cols)
     }
 }
 
-/* Adds the products of one role's matrices for all experts that have slots; returns the new count. */
+/* Adds the products of one role's matrices for all experts that have slots; returns the new
+ * count. */
 static size_t add_products(const vti_block *b, vti_role role, vti_tensor *matrices, float *y,
                            size_t count)
 {

@@ -23,8 +23,8 @@ typedef enum vti_role {
     VTI_ROLE_COUNT
 } vti_role;
 
-/* What a tensor of some role must look like: `slices` matrices of rows × cols, one behind the other.
- * A vector is one row. */
+/* What a tensor of some role must look like: `slices` matrices of rows × cols, one behind the
+ * other. A vector is one row. */
 typedef struct vti_role_shape {
     uint32_t slices, rows, cols;
     bool is_vector; /* loaded as F32, not packed */

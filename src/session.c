@@ -74,8 +74,8 @@ static vti_stage_params stage_params(const vt_session *s, const vti_weights *wei
     };
 }
 
-/* Weights that are not there yet, KV cache and scratch. The cache is used page by page as tokens come:
- * what cannot fit must be refused now, not be killed for in the middle of an answer. */
+/* Weights that are not there yet, KV cache and scratch. The cache is used page by page as tokens
+ * come: what cannot fit must be refused now, not be killed for in the middle of an answer. */
 static vt_status check_memory(const vt_session *s, vt_error *err)
 {
     const vti_weights *own = s->cluster ? vti_cluster_main_weights(s->cluster) : NULL;
@@ -178,7 +178,7 @@ void vt_session_close(vt_session *s)
 }
 
 
-/* --- computing -------------------------------------------------------------------------------- */
+/* --- computing ------------------------------------------------------------------------------- */
 
 /* A batch of the history that is being computed. */
 typedef struct step {
@@ -303,7 +303,7 @@ vt_status vti_session_compute(vt_session *s, vt_error *err)
     return compute(s, &(logits_sink){0}, err);
 }
 
-/* --- feeding ---------------------------------------------------------------------------------- */
+/* --- feeding --------------------------------------------------------------------------------- */
 
 static vt_status append(vt_session *s, const vt_token *tokens, size_t count, vt_error *err)
 {
@@ -372,7 +372,7 @@ vt_status vt_session_feed_logits(vt_session *s, const vt_token *tokens, size_t c
     return feed(s, tokens, count, &(logits_sink){on_logits, user}, err);
 }
 
-/* --- the rest --------------------------------------------------------------------------------- */
+/* --- the rest -------------------------------------------------------------------------------- */
 
 vt_status vt_session_rewind(vt_session *s, uint32_t tokens, vt_error *err)
 {

@@ -30,9 +30,9 @@ uint64_t vti_stage_bytes(const vti_stage_params *params, uint32_t first, uint32_
 vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_error *err);
 void vti_stage_close(vti_stage *stage);
 
-/* The largest position up to `position` (which was computed) from which computing can go on: 0 if
- * layers with a sliding window have dropped what it needs. All stages of a model that were given the
- * same steps say the same. */
+/* The largest position up to `position` (which was computed) from which computing can go on: 0
+ * if layers with a sliding window have dropped what it needs. All stages of a model that were
+ * given the same steps say the same. */
 uint32_t vti_stage_resume(const vti_stage *stage, uint32_t position);
 
 /* Runs all layers of the stage. h: the residual stream, tokens × d floats, changed in place, of the

@@ -7,8 +7,9 @@
 #include "rope.h"
 #include "stage.h"
 
-/* Decoding cuts the positions of attention into parts of this many, so that threads can share one KV
- * head. It depends on nothing but the position: results are the same with any number of threads. */
+/* Decoding cuts the positions of attention into parts of this many, so that threads can share
+ * one KV head. It depends on nothing but the position: results are the same with any number of
+ * threads. */
 enum { VTI_ATTENTION_PART = 512 };
 
 static inline size_t vti_attention_parts(size_t positions)
@@ -16,8 +17,8 @@ static inline size_t vti_attention_parts(size_t positions)
     return (positions + VTI_ATTENTION_PART - 1) / VTI_ATTENTION_PART;
 }
 
-/* Scratch of a mixture of experts. A slot is one token's use of one expert: tokens × experts_used of
- * them, ordered by expert. */
+/* Scratch of a mixture of experts. A slot is one token's use of one expert: tokens ×
+ * experts_used of them, ordered by expert. */
 typedef struct vti_moe {
     float *scores;         /* tokens × experts */
     uint32_t *choice;      /* tokens × experts_used: expert … */
@@ -36,8 +37,8 @@ typedef struct vti_moe {
     vti_product *products;         /* 2 × experts + 1 */
 } vti_moe;
 
-/* Where expert `expert`'s slots, from `first` on, begin in vti_moe.act: apart from each other, aligned.
- * With first = all slots and expert = all experts: the bytes of the whole. */
+/* Where expert `expert`'s slots, from `first` on, begin in vti_moe.act: apart from each other,
+ * aligned. With first = all slots and expert = all experts: the bytes of the whole. */
 static inline size_t vti_moe_act_offset(const vti_act_kernel *kernel, size_t first, size_t expert,
                                         size_t cols)
 {
@@ -81,7 +82,7 @@ void vti_attention_unit(vti_block *b);
 void vti_dense_unit(vti_block *b);
 void vti_moe_unit(vti_block *b);
 
-/* --- what they share ---------------------------------------------------------------------------- */
+/* --- what they share ------------------------------------------------------------------------- */
 
 /* Calls work(context, first token, end) for all tokens, each of which touches `floats` numbers. */
 void vti_for_tokens(const vti_block *b, size_t floats, vti_work_fn *work, void *context);

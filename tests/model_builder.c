@@ -45,7 +45,7 @@ static const test_edit *edit_of(maker *k, const char *name)
     return NULL;
 }
 
-/* --- keys --------------------------------------------------------------------------------------- */
+/* --- keys ------------------------------------------------------------------------------------ */
 
 static void put_edited_key(maker *k, const char *key, const test_edit *edit)
 {
@@ -101,7 +101,7 @@ static void put_keys(maker *k)
     put_u32(k, "expert_feed_forward_length", m->expert_ff);
 }
 
-/* --- tensors ------------------------------------------------------------------------------------ */
+/* --- tensors --------------------------------------------------------------------------------- */
 
 static float *make_weights(maker *k, size_t count, float mean, float deviation)
 {

@@ -26,7 +26,7 @@ static vt_status open_test_model(const test_model *model, unsigned char **file, 
     return vt_model_open_memory(*file, bytes, &params, out, err);
 }
 
-/* --- wrong files --------------------------------------------------------------------------------- */
+/* --- wrong files ----------------------------------------------------------------------------- */
 
 typedef struct fault {
     const char *arch;
@@ -62,7 +62,8 @@ static void assert_refused(const fault *f)
 
 static const fault faults[] = {
     /* windows */
-    {"gemma3", NO_KEY("attention.sliding_window"), VT_ERR_FORMAT, "gemma3.attention.sliding_window"},
+    {"gemma3", NO_KEY("attention.sliding_window"), VT_ERR_FORMAT,
+     "gemma3.attention.sliding_window"},
     {"gemma3", U32("attention.sliding_window", 0), VT_ERR_FORMAT,
      "attention.sliding_window is 0, expected 1 to"},
     {"gemma3", U32("attention.sliding_window", 4e9), VT_ERR_FORMAT,
@@ -74,17 +75,21 @@ static const fault faults[] = {
     {"gemma3", F32("final_logit_softcapping", 30), VT_ERR_UNSUPPORTED,
      "gemma3.final_logit_softcapping is 30; supported is only 0"},
     /* heads */
-    {"qwen3", U32("attention.key_length", 0), VT_ERR_UNSUPPORTED, "value_length is 32 but key_length"},
-    {"qwen3", U32("attention.head_count_kv", 3), VT_ERR_FORMAT, "not a multiple of head_count_kv 3"},
+    {"qwen3", U32("attention.key_length", 0), VT_ERR_UNSUPPORTED,
+     "value_length is 32 but key_length"},
+    {"qwen3", U32("attention.head_count_kv", 3), VT_ERR_FORMAT,
+     "not a multiple of head_count_kv 3"},
     {"qwen3", U32("attention.head_count_kv", 0), VT_ERR_FORMAT, "head_count_kv is 0"},
     {"llama", U32("attention.head_count", 0), VT_ERR_FORMAT, "head_count is 0"},
     {"llama", U32("attention.head_count", 3000000), VT_ERR_FORMAT, "head_count is 3000000"},
     {"qwen3", NO_TENSOR("blk.3.attn_q_norm.weight"), VT_ERR_FORMAT,
      "tensor blk.3.attn_q_norm.weight is missing"},
-    {"gemma3", NO_TENSOR("blk.5.attn_k_norm.weight"), VT_ERR_FORMAT, "attn_k_norm.weight is missing"},
+    {"gemma3", NO_TENSOR("blk.5.attn_k_norm.weight"), VT_ERR_FORMAT,
+     "attn_k_norm.weight is missing"},
     {"qwen3", SHAPE("blk.0.attn_q_norm.weight", 128, 1, 1, 1), VT_ERR_FORMAT,
      "attn_q_norm.weight is 1 x 128, expected 1 x 32"},
-    {"gemma3", NO_TENSOR("blk.2.post_ffw_norm.weight"), VT_ERR_FORMAT, "post_ffw_norm.weight is missing"},
+    {"gemma3", NO_TENSOR("blk.2.post_ffw_norm.weight"), VT_ERR_FORMAT,
+     "post_ffw_norm.weight is missing"},
     {"gemma3", TYPE("blk.2.post_attention_norm.weight", 8), VT_ERR_UNSUPPORTED,
      "post_attention_norm.weight is a vector of type Q8_0"},
     /* what another family has */
@@ -106,10 +111,13 @@ static const fault faults[] = {
     {"qwen2moe", NO_KEY("expert_used_count"), VT_ERR_FORMAT, "qwen2moe.expert_used_count"},
     {"qwen2moe", U32("expert_count", 0), VT_ERR_FORMAT, "expert_count is 0, expected 1 to 256"},
     {"qwen2moe", U32("expert_count", 257), VT_ERR_FORMAT, "expert_count is 257"},
-    {"qwen2moe", U32("expert_count", 7), VT_ERR_FORMAT, "ffn_gate_inp.weight is 8 x 64, expected 7 x 64"},
+    {"qwen2moe", U32("expert_count", 7), VT_ERR_FORMAT,
+     "ffn_gate_inp.weight is 8 x 64, expected 7 x 64"},
     {"qwen2moe", U32("expert_used_count", 0), VT_ERR_FORMAT, "expert_used_count is 0"},
-    {"qwen2moe", U32("expert_used_count", 9), VT_ERR_FORMAT, "expert_used_count is 9, expected 1 to 8"},
-    {"qwen2moe", U32("expert_feed_forward_length", 0), VT_ERR_FORMAT, "expert_feed_forward_length is 0"},
+    {"qwen2moe", U32("expert_used_count", 9), VT_ERR_FORMAT,
+     "expert_used_count is 9, expected 1 to 8"},
+    {"qwen2moe", U32("expert_feed_forward_length", 0), VT_ERR_FORMAT,
+     "expert_feed_forward_length is 0"},
     {"qwen2moe", U32("expert_shared_feed_forward_length", 64), VT_ERR_FORMAT,
      "ffn_gate_shexp.weight is 96 x 64, expected 64 x 64"},
     {"qwen2moe", U32("expert_gating_func", 2), VT_ERR_UNSUPPORTED, "expert_gating_func is 2"},
@@ -147,7 +155,8 @@ static void unknown_architecture(void **state)
 {
     (void)state;
     const fault f = {"gemma9", U32("block_count", 6), VT_ERR_UNSUPPORTED,
-                     "\"gemma9\" is not supported; known are qwen2, llama, qwen3, gemma3, qwen2moe"};
+                     "\"gemma9\" is not supported; known are qwen2, llama, qwen3, gemma3, "
+                     "qwen2moe"};
     assert_refused(&f);
 }
 
@@ -180,6 +189,50 @@ static void wrong_yarn(void **state)
     }
 }
 
+/* Changed bytes anywhere in keys and tensor list: refused, or a model that runs without harm. */
+static void random_damage(void **state)
+{
+    (void)state;
+    unsigned opened = 0, refused = 0;
+    for (int i = 0; i < FAMILIES; i++) {
+        test_model shape = test_model_of(families[i]);
+        shape.layers = 2;
+        size_t bytes;
+        unsigned char *whole = test_model_build(&shape, &bytes);
+        size_t begin = (size_t)((unsigned char *)memmem(whole, bytes, "general.arch", 12) - whole);
+        unsigned char *last = memmem(whole, bytes, "blk.1.ffn_down", 14);
+        test_random random = {(uint64_t)i + 1};
+        for (int round = 0; round < 300; round++) {
+            vt_model *model;
+            vt_session *session;
+            vt_error err;
+            unsigned char *file = gguf_copy_exact(whole, bytes);
+            for (uint64_t n = test_random_u64(&random) % 3 + 1; n; n--)
+                file[begin + test_random_u64(&random) % ((size_t)(last - whole) - begin)] =
+                    (unsigned char)test_random_u64(&random);
+            vt_model_params params = {.threads = 1};
+            if (vt_model_open_memory(file, bytes, &params, &model, &err) == VT_OK) {
+                vt_session_params p = vt_session_params_default();
+                vt_memory_need need;
+                p.context_tokens = 6;
+                p.batch_tokens = 3;
+                vt_model_memory(model, NULL, &need);
+                assert_int_equal(vt_session_open(model, &p, &session, &err), VT_OK);
+                vt_session_feed(session, (const vt_token[]){1, 2, 3, 4, 5}, 5, &err);
+                vt_session_close(session);
+                vt_model_close(model);
+                opened++;
+            } else {
+                refused++;
+            }
+            free(file);
+        }
+        free(whole);
+    }
+    printf("damaged: %u ran, %u were refused\n", opened, refused);
+    assert_true(opened > 5 && refused > 1000);
+}
+
 /* Vision parts in the same file are not ours, and no reason to refuse it. */
 static void vision_is_ignored(void **state)
 {
@@ -195,7 +248,7 @@ static void vision_is_ignored(void **state)
     free(file);
 }
 
-/* --- hyperparameters ------------------------------------------------------------------------------ */
+/* --- hyperparameters ------------------------------------------------------------------------- */
 
 static vti_hparams hparams_of(const test_model *shape)
 {
@@ -301,7 +354,7 @@ static void tensors_from_the_wire(void **state)
     assert_int_equal(vti_source_bytes(VTI_Q8_0, 1, 1, 33), 0);
 }
 
-/* --- rotation ------------------------------------------------------------------------------------- */
+/* --- rotation -------------------------------------------------------------------------------- */
 
 static void check_rope(const vti_rope_params *params, uint32_t dims, double magnitude,
                        const uint32_t *pairs, const double *expected, size_t count)
@@ -334,8 +387,8 @@ static void yarn(void **state)
                                 8.334508951e-05, 7.217387404e-06}, 7);
     vti_rope_params plain = llama;
     plain.extrapolation = 0;
-    check_rope(&plain, 128, 1, (const uint32_t[]){0, 1}, (const double[]){1 / 16.0, 0.8659643234 / 16},
-               2);
+    check_rope(&plain, 128, 1, (const uint32_t[]){0, 1},
+               (const double[]){1 / 16.0, 0.8659643234 / 16}, 2);
 }
 
 static void linear_and_divisors(void **state)
@@ -355,7 +408,7 @@ static void linear_and_divisors(void **state)
     assert_float_equal(cos_sin[7], sin(1001 * 0.00025), 1e-7);
 }
 
-/* --- running --------------------------------------------------------------------------------------- */
+/* --- running --------------------------------------------------------------------------------- */
 
 typedef struct rows {
     float *data;
@@ -464,6 +517,7 @@ int main(void)
         cmocka_unit_test(wrong_files),
         cmocka_unit_test(unknown_architecture),
         cmocka_unit_test(wrong_yarn),
+        cmocka_unit_test(random_damage),
         cmocka_unit_test(vision_is_ignored),
         cmocka_unit_test(attention_scales),
         cmocka_unit_test(local_layers),

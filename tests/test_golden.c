@@ -51,7 +51,8 @@ static vt_token *read_ids(const char *path, size_t *count)
     return ids;
 }
 
-/* Feeds the ids in batches of `batch` and checks every position. `features`: what kernels may use. */
+/* Feeds the ids in batches of `batch` and checks every position. `features`: what kernels may
+ * use. */
 static void check(const char *model_path, const char *ids_path, const char *logits_path,
                   uint32_t features, vt_kv_type kv, uint32_t batch, double tolerance)
 {

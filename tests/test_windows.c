@@ -1,5 +1,5 @@
-/* Sliding windows: what the KV cache drops was not needed; what was dropped and is needed after all is
- * computed again. */
+/* Sliding windows: what the KV cache drops was not needed; what was dropped and is needed after
+ * all is computed again. */
 #include "support.h"
 
 #include <math.h>
@@ -20,7 +20,8 @@ static vt_token ids[TOKENS];
 static unsigned char *file;
 static vt_model *model;
 
-static vt_session *open_session(vt_cluster *cluster, uint32_t context, uint32_t batch, vt_kv_type kv)
+static vt_session *open_session(vt_cluster *cluster, uint32_t context, uint32_t batch,
+                                vt_kv_type kv)
 {
     vt_session *session;
     vt_error err;
@@ -180,7 +181,8 @@ static bool stop_at(void *user, uint32_t position, const float *logits)
     return position < s->at;
 }
 
-/* When a prefill is broken off in a cluster, this device's layers have run ahead of what came back. */
+/* When a prefill is broken off in a cluster, this device's layers have run ahead of what came
+ * back. */
 static void broken_off_in_a_cluster(void **state)
 {
     (void)state;
@@ -248,7 +250,7 @@ static void session_files(void **state)
     unlink(path);
 }
 
-/* --- memory ------------------------------------------------------------------------------------------ */
+/* --- memory ---------------------------------------------------------------------------------- */
 
 static void only_the_window_is_kept(void **state)
 {

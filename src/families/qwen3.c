@@ -1,4 +1,5 @@
-/* qwen3: Qwen3, dense. Queries and keys of each head are normed before they are rotated; no biases. */
+/* qwen3: Qwen3, dense. Queries and keys of each head are normed before they are rotated; no
+ * biases. */
 #include "family.h"
 
 const vti_family vti_family_qwen3 = {
