@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cluster_internal.h"
+#include "memory.h"
 #include "stage.h"
 
 enum { ANSWER_TIMEOUT_MS = 5000, READY_TIMEOUT_MS = 60000 };
@@ -156,6 +157,19 @@ static vt_status check_memory(const vt_cluster *c, vt_error *err)
                     text);
 }
 
+/* The main device's own layers, and the output matrix. */
+static vt_status check_own_memory(const vt_cluster *c, vt_error *err)
+{
+    vti_device own = {.first = 0, .count = c->main_layers};
+    uint64_t need = device_needs(c, &own) + c->model->head_bytes, spare = vti_memory_spare_bytes();
+    if (!spare || need <= spare) return VT_OK;
+    return vti_fail(err, VT_ERR_MEMORY,
+                    "not enough memory: this device has %.1f MiB free, and its %" PRIu32
+                    " layers and the output need %.1f MiB; fewer layers here, a smaller context "
+                    "or more devices would help",
+                    mib(spare), c->main_layers, mib(need));
+}
+
 /* --- weights ----------------------------------------------------------------------------------- */
 
 /* Address of the device that comes after `hop`; "" for the last. */
@@ -258,6 +272,7 @@ vt_status vti_cluster_provision(vt_cluster *c, vt_error *err)
     transfer t = {0};
     VTI_TRY(claim_all(c, err));
     VTI_TRY(check_memory(c, err));
+    VTI_TRY(check_own_memory(c, err));
     for (size_t i = 0; i < c->device_count; i++)
         if (c->devices[i].count) t.total_bytes += count_tensors(c, &c->devices[i]).source_bytes;
     for (size_t i = 0; i < c->device_count; i++)

@@ -153,8 +153,8 @@ static void all_experts(void **state)
     assert_true(apart(logits, fewer) > 1e-3);
 }
 
-/* The shared expert is behind a gate, which with weights of zero is half open. Without output of the
- * shared expert the gate has nothing to let through. */
+/* The shared expert is behind a gate, which with weights of zero is half open. Without output
+ * of the shared expert the gate has nothing to let through. */
 static void shared_expert_is_gated(void **state)
 {
     (void)state;
