@@ -482,10 +482,8 @@ typedef enum vt_context_policy {
 } vt_context_policy;
 
 typedef struct vt_answer_params {
-    uint64_t max_tokens; /* of this answer */
+    vt_generation generation; /* the end of the answer, callbacks */
     vt_context_policy context_policy;
-    vt_text_fn on_text;  /* may be NULL */
-    void *user;
 } vt_answer_params;
 
 typedef struct vt_answer {
@@ -503,6 +501,7 @@ const char *vt_chat_template_names(void);
 bool vt_model_has_chat_template(const vt_model *model);
 
 vt_chat_params vt_chat_params_default(void);
+vt_answer_params vt_answer_params_default(void); /* until the model ends it, VT_CONTEXT_STOP */
 
 /* ERR_UNSUPPORTED: the file has no template, or one that is not recognised; it is never guessed.
  * ERR_ARGUMENT: no template has this name. The model must stay open as long as the chat. */
@@ -544,7 +543,7 @@ vt_status vt_chat_text(const vt_chat *chat, char *buffer, size_t capacity, size_
  * vt_chat_tokens and the answer's tokens; what it has computed of that already is kept.
  * ERR_CONTEXT_FULL says by how much; ERR_CANCELLED: cancelled before the first token. After a
  * failure the chat is as before, after one in the middle of an answer with the part that was
- * streamed appended. */
+ * delivered appended. `params` NULL: the defaults; `out` may be NULL. */
 vt_status vt_chat_answer(vt_chat *chat, vt_session *session, const vt_answer_params *params,
                          vt_answer *out, vt_error *err);
 

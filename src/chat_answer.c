@@ -11,18 +11,19 @@
 
 #include "chat_internal.h"
 #include "model.h"
+#include "text_stream.h"
 
 typedef struct answering {
     vt_chat *chat;
     vt_session *session;
     const vt_answer_params *params;
     vt_answer *out;
-    vti_utf8_stream utf8;
+    vti_text_stream stream;
     uint32_t context;
     size_t prompt; /* tokens of the history before the answer */
-    char *text;    /* the answer so far */
+    char *text;    /* what of the answer was delivered */
     size_t bytes, room;
-    bool stopped;  /* by on_text */
+    bool no_memory;
 } answering;
 
 bool vti_chat_has_tag(const vt_model *model, const char *tag)
@@ -44,11 +45,7 @@ static vt_status become(vt_session *session, const vt_token *tokens, size_t coun
     size_t have, same = 0;
     const vt_token *history = vt_session_history(session, &have);
     while (same < have && same < count && history[same] == tokens[same]) same++;
-    /* A cache that keeps only a window may not reach back that far. */
-    if (vt_session_rewind(session, (uint32_t)same, NULL) != VT_OK) {
-        same = 0;
-        VTI_TRY(vt_session_rewind(session, 0, err));
-    }
+    VTI_TRY(vt_session_rewind(session, (uint32_t)same, err));
     *reused = (uint32_t)same;
     return vt_session_feed(session, tokens + same, count - same, err);
 }
@@ -88,7 +85,7 @@ static vt_status ask(answering *a, vt_error *err)
     VTI_TRY(vti_chat_tokens(a->chat, first, &tokens, &count, err));
     if (count + room > a->context && shift) {
         free(tokens);
-        uint64_t wanted = a->params->max_tokens;
+        uint64_t wanted = a->params->generation.max_tokens;
         room = wanted < a->context / 4 ? (size_t)wanted : a->context / 4;
         VTI_TRY(leave_out(a, room, &first, &tokens, &count, err));
     }
@@ -134,7 +131,7 @@ static vt_status shift(answering *a, bool *shifted, vt_error *err)
     return status;
 }
 
-/* --- the answer ------------------------------------------------------------------------------- */
+/* --- the answer -------------------------------------------------------------------------------- */
 
 static bool keep(answering *a, const char *text, size_t bytes)
 {
@@ -150,39 +147,60 @@ static bool keep(answering *a, const char *text, size_t bytes)
     return true;
 }
 
-static bool give(answering *a, const char *text, size_t bytes)
+/* Text that the stream delivers: kept, and passed on. */
+static bool on_text(void *user, const char *text, size_t bytes)
 {
-    const vt_answer_params *p = a->params;
-    if (bytes && p->on_text && !p->on_text(p->user, text, bytes)) a->stopped = true;
-    return bytes == 0 || keep(a, text, bytes);
+    answering *a = user;
+    const vt_generation *g = &a->params->generation;
+    a->no_memory = !keep(a, text, bytes);
+    return !a->no_memory && (!g->on_text || g->on_text(g->user, text, bytes));
 }
 
-/* A control token that is no stop token has no text. */
-static bool give_token(answering *a, vt_token token)
+static vt_status no_memory(vt_error *err)
 {
-    size_t bytes;
-    const char *data = vt_token_bytes(a->chat->model, token, &bytes);
-    if (!data || vt_token_is_control(a->chat->model, token)) return true;
-    char *text = malloc(vti_utf8_bound(bytes));
-    if (!text) return false;
-    bool fine = give(a, text, vti_utf8_push(&a->utf8, data, bytes, text));
-    free(text);
-    return fine;
+    return vti_fail(err, VT_ERR_MEMORY, "no memory for the answer's text");
 }
 
+/* What an end of the text means for the answer; false: it goes on. */
+static bool ends(answering *a, vti_text_result result)
+{
+    if (result == VTI_TEXT_STOP_STRING) a->out->reason = VT_STOP_STRING;
+    if (result == VTI_TEXT_STOPPED) a->out->reason = VT_STOP_CALLER;
+    return result == VTI_TEXT_STOP_STRING || result == VTI_TEXT_STOPPED;
+}
+
+static bool report(const answering *a, vt_token token)
+{
+    const vt_generation *g = &a->params->generation;
+    vt_drawn drawn;
+    if (!g->on_token) return true;
+    if (vt_session_get_drawn(a->session, &drawn, NULL) != VT_OK)
+        drawn = (vt_drawn){.drawn = {.token = token}};
+    return g->on_token(g->user, &drawn);
+}
+
+/* One token; *go_on is false if it was the last one. */
 static vt_status next_token(answering *a, bool *go_on, vt_error *err)
 {
     vt_token token;
     VTI_TRY(vt_session_next(a->session, &token, err));
     a->out->answer_tokens++;
     *go_on = false;
+    bool more = report(a, token);
     if (vt_model_is_stop(a->chat->model, token)) {
         a->out->reason = VT_STOP_TOKEN;
         return VT_OK;
     }
-    if (!give_token(a, token)) return vti_fail(err, VT_ERR_MEMORY, "no memory for the answer");
-    if (a->stopped) a->out->reason = VT_STOP_CALLER;
-    *go_on = !a->stopped;
+    size_t bytes;
+    const char *data = vt_token_bytes(a->chat->model, token, &bytes);
+    vti_text_result result = VTI_TEXT_MORE;
+    /* A control token that is no stop token has no text. */
+    if (data && !vt_token_is_control(a->chat->model, token))
+        result = vti_text_push(&a->stream, data, bytes);
+    if (result == VTI_TEXT_NO_MEMORY || a->no_memory) return no_memory(err);
+    if (ends(a, result)) return VT_OK;
+    if (!more) a->out->reason = VT_STOP_CALLER;
+    *go_on = more;
     return VT_OK;
 }
 
@@ -190,7 +208,7 @@ static vt_status draw(answering *a, vt_error *err)
 {
     bool go_on = true;
     a->out->reason = VT_STOP_LENGTH;
-    while (go_on && a->out->answer_tokens < a->params->max_tokens) {
+    while (go_on && a->out->answer_tokens < a->params->generation.max_tokens) {
         size_t have;
         vt_session_history(a->session, &have);
         if (have == a->context) {
@@ -206,20 +224,25 @@ static vt_status draw(answering *a, vt_error *err)
     return VT_OK;
 }
 
-/* Whatever ended it, what was streamed becomes a message. */
+/* Whatever ended it, what was delivered becomes a message. */
 static vt_status finish(answering *a, vt_status status, vt_error *err)
 {
-    char rest[16];
     if (status == VT_ERR_CANCELLED && a->out->answer_tokens) {
         status = VT_OK;
         a->out->reason = VT_STOP_CALLER;
     }
+    vti_text_result rest = vti_text_end(&a->stream);
     if (a->out->answer_tokens == 0 && status != VT_OK) return status;
-    if (!give(a, rest, vti_utf8_flush(&a->utf8, rest)))
-        return vti_fail(err, VT_ERR_MEMORY, "no memory for the answer");
+    if (status == VT_OK && (rest == VTI_TEXT_NO_MEMORY || a->no_memory)) status = no_memory(err);
+    if (a->out->reason != VT_STOP_CALLER) ends(a, rest);
     vt_error *why = status == VT_OK ? err : NULL;
     vt_status added = vt_chat_add(a->chat, VT_ROLE_ASSISTANT, a->text, a->bytes, why);
     return status == VT_OK ? added : status;
+}
+
+vt_answer_params vt_answer_params_default(void)
+{
+    return (vt_answer_params){.generation = vt_generation_default()};
 }
 
 vt_status vt_chat_answer(vt_chat *chat, vt_session *session, const vt_answer_params *params,
@@ -227,11 +250,16 @@ vt_status vt_chat_answer(vt_chat *chat, vt_session *session, const vt_answer_par
 {
     vt_session_stats stats;
     vt_answer ignored;
-    if (!chat || !session || !params)
+    vt_answer_params defaults = vt_answer_params_default();
+    if (!chat || !session)
         return vti_fail(err, VT_ERR_ARGUMENT, "vt_chat_answer: an argument is NULL");
+    if (!params) params = &defaults;
+    const vt_generation *g = &params->generation;
+    VTI_TRY(vti_stop_strings_check(g->stop, g->stop_count, err));
     vt_session_get_stats(session, &stats);
     answering a = {.chat = chat, .session = session, .params = params,
                    .out = out ? out : &ignored, .context = stats.context_tokens};
+    a.stream = (vti_text_stream){on_text, &a, g->stop, g->stop_count, .held = NULL};
     *a.out = (vt_answer){0};
     vt_status status = ask(&a, err);
     if (status == VT_OK) status = finish(&a, draw(&a, err), err);

@@ -271,7 +271,9 @@ static vt_session *open_session(const vt_model *model, uint32_t context)
 static vt_answer answer(vt_chat *chat, vt_session *session, uint64_t max_tokens,
                         vt_context_policy policy)
 {
-    vt_answer_params params = {.max_tokens = max_tokens, .context_policy = policy};
+    vt_answer_params params = vt_answer_params_default();
+    params.generation.max_tokens = max_tokens;
+    params.context_policy = policy;
     vt_answer out;
     vt_error err;
     if (vt_chat_answer(chat, session, &params, &out, &err) != VT_OK) fail_msg("%s", err.message);
@@ -323,12 +325,15 @@ static void check_turns(const char *path, const char *name, const char *system)
 static void test_turns_are_as_from_scratch(void **state)
 {
     (void)state;
-    static const char *const files[] = {"golden/t-llama.gguf", "golden/t-qwen2-odd.gguf"};
+    static const char *const files[] = {
+        "golden/t-llama.gguf",  "golden/t-qwen2-odd.gguf", "golden/t-qwen2moe.gguf",
+        "golden/t-gemma3.gguf", "golden/t-qwen3.gguf",
+    };
     check_turns(STORIES, "chatml", NULL);
     check_turns(STORIES, "qwen3", "Be kind.");
     check_turns(STORIES, "llama-2", "Be kind.");
     check_turns(STORIES, "mistral-v3", "Be kind."); /* the system text moves along */
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         const char *path = test_shared_path(files[i]);
         if (path) check_turns(path, "chatml", "Be kind.");
     }
@@ -365,7 +370,7 @@ static void test_stop_when_full(void **state)
     vt_model *model = open_model(STORIES, false);
     vt_session *session = open_session(model, 60);
     vt_chat *chat = open_chat(model, "chatml");
-    vt_answer_params params = {.max_tokens = 1000};
+    vt_answer_params params = vt_answer_params_default();
     vt_answer a;
     vt_error err;
     say(chat, "Once upon a time there was a dog");
@@ -459,7 +464,8 @@ static void test_shift_within_an_answer(void **state)
     memset(longer, 'x', 4000);
     longer[4000] = 0;
     say(chat, longer);
-    vt_answer_params params = {.max_tokens = 5, .context_policy = VT_CONTEXT_SHIFT};
+    vt_answer_params params = vt_answer_params_default();
+    params.context_policy = VT_CONTEXT_SHIFT;
     assert_int_equal(vt_chat_answer(chat, session, &params, &a, &err), VT_ERR_CONTEXT_FULL);
     free(longer);
     vt_chat_close(chat);
@@ -483,7 +489,8 @@ static void test_interrupted_answers(void **state)
     vt_session *session = open_session(model, 256);
     vt_chat *chat = open_chat(model, "chatml");
     size_t sum = 0;
-    vt_answer_params params = {.max_tokens = 50, .on_text = stop_after_ten, .user = &sum};
+    vt_answer_params params = {.generation = {.max_tokens = 50, .on_text = stop_after_ten,
+                                              .user = &sum}};
     vt_answer a;
     vt_error err;
     say(chat, "Once upon a time there was a dog");
@@ -498,9 +505,45 @@ static void test_interrupted_answers(void **state)
     a = answer(chat, session, 5, VT_CONTEXT_STOP);
     assert_int_equal(a.answer_tokens, 5);
     say(chat, "x");
-    params.max_tokens = 0;
+    params.generation.max_tokens = 0;
     assert_int_equal(vt_chat_answer(chat, session, &params, &a, &err), VT_OK);
     assert_string_equal(message(chat, 5), "");
+    vt_chat_close(chat);
+    vt_session_close(session);
+    vt_model_close(model);
+}
+
+/* A stop string ends the answer before it, across tokens; the next turn goes on from there. */
+static void test_stop_strings(void **state)
+{
+    (void)state;
+    vt_model *model = open_model(STORIES, false);
+    vt_session *session = open_session(model, 256);
+    vt_chat *chat = open_chat(model, "chatml");
+    vt_answer_params params = vt_answer_params_default();
+    vt_answer a;
+    say(chat, "Once upon a time there was a dog");
+    answer(chat, session, 30, VT_CONTEXT_STOP);
+    char *whole = strdup(message(chat, 1));
+    assert_true(strlen(whole) > 40);
+    char stop[8] = "";
+    memcpy(stop, whole + 23, 7);
+    const char *first = strstr(whole, stop);
+    vt_chat_truncate(chat, 1);
+    params.generation.stop = (const char *const[]){stop};
+    params.generation.stop_count = 1;
+    assert_int_equal(vt_chat_answer(chat, session, &params, &a, NULL), VT_OK);
+    assert_int_equal(a.reason, VT_STOP_STRING);
+    assert_int_equal(strlen(message(chat, 1)), first - whole);
+    assert_memory_equal(message(chat, 1), whole, (size_t)(first - whole));
+    say(chat, "And?");
+    size_t expected_count, count;
+    vt_token *expected = tokens_of(chat, &expected_count);
+    answer(chat, session, 3, VT_CONTEXT_STOP);
+    const vt_token *history = vt_session_history(session, &count);
+    check_tokens("after a stop string", history, expected_count, expected, expected_count);
+    free(expected);
+    free(whole);
     vt_chat_close(chat);
     vt_session_close(session);
     vt_model_close(model);
@@ -522,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_shift_when_full),
         cmocka_unit_test(test_shift_within_an_answer),
         cmocka_unit_test(test_interrupted_answers),
+        cmocka_unit_test(test_stop_strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
