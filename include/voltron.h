@@ -380,9 +380,17 @@ vt_status vt_session_next(vt_session *session, vt_token *out, vt_error *err);
 vt_status vt_session_generate(vt_session *session, uint64_t max_tokens, vt_text_fn on_text,
                               void *user, vt_stop_reason *reason, vt_error *err);
 
+/* What happens when the context is full. */
+typedef enum vt_context_policy {
+    VT_CONTEXT_STOP,  /* an answer ends, a question that does not fit is refused */
+    VT_CONTEXT_SHIFT, /* generate: the older half of the history is left out (vt_session_shift);
+                         chats: the oldest questions and answers, the system text stays */
+} vt_context_policy;
+
 /* The same with more choices. */
 typedef struct vt_generation {
     uint64_t max_tokens;
+    vt_context_policy context_policy;
     const char *const *stop; /* stop_count texts that end the answer. What stands before one is
                                 delivered, the text itself and what follows is not, wherever the
                                 borders of the tokens lie; the history keeps all tokens drawn */
@@ -410,6 +418,10 @@ vt_status vt_session_get_drawn(const vt_session *session, vt_drawn *out, vt_erro
 
 /* Forgets all but the first `tokens` tokens (0: everything). */
 vt_status vt_session_rewind(vt_session *session, uint32_t tokens, vt_error *err);
+
+/* Leaves out the oldest tokens, but not a BOS at the very beginning, so that at least `free_tokens`
+ * more have room, and computes the rest anew. ERR_CONTEXT_FULL if the whole context is less. */
+vt_status vt_session_shift(vt_session *session, uint32_t free_tokens, vt_error *err);
 
 /* The history, `*count` ids. */
 const vt_token *vt_session_history(const vt_session *session, size_t *count);
@@ -475,17 +487,6 @@ typedef struct vt_chat_params {
     bool skip_thoughts;        /* ask a reasoning model that can be asked so to answer at once */
 } vt_chat_params;
 
-/* What happens when the conversation no longer fits the session's context. */
-typedef enum vt_context_policy {
-    VT_CONTEXT_STOP,  /* a question that does not fit is refused, an answer ends */
-    VT_CONTEXT_SHIFT, /* the oldest questions and answers are left out, the system text stays */
-} vt_context_policy;
-
-typedef struct vt_answer_params {
-    vt_generation generation; /* the end of the answer, callbacks */
-    vt_context_policy context_policy;
-} vt_answer_params;
-
 typedef struct vt_answer {
     vt_stop_reason reason;
     uint32_t prompt_tokens; /* the conversation before the answer … */
@@ -501,7 +502,6 @@ const char *vt_chat_template_names(void);
 bool vt_model_has_chat_template(const vt_model *model);
 
 vt_chat_params vt_chat_params_default(void);
-vt_answer_params vt_answer_params_default(void); /* until the model ends it, VT_CONTEXT_STOP */
 
 /* ERR_UNSUPPORTED: the file has no template, or one that is not recognised; it is never guessed.
  * ERR_ARGUMENT: no template has this name. The model must stay open as long as the chat. */
@@ -543,8 +543,8 @@ vt_status vt_chat_text(const vt_chat *chat, char *buffer, size_t capacity, size_
  * vt_chat_tokens and the answer's tokens; what it has computed of that already is kept.
  * ERR_CONTEXT_FULL says by how much; ERR_CANCELLED: cancelled before the first token. After a
  * failure the chat is as before, after one in the middle of an answer with the part that was
- * delivered appended. `params` NULL: the defaults; `out` may be NULL. */
-vt_status vt_chat_answer(vt_chat *chat, vt_session *session, const vt_answer_params *params,
+ * delivered appended. `generation` NULL: the defaults; `out` may be NULL. */
+vt_status vt_chat_answer(vt_chat *chat, vt_session *session, const vt_generation *generation,
                          vt_answer *out, vt_error *err);
 
 /* ---------------------------------------------------------------------------------------------

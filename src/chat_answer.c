@@ -16,7 +16,7 @@
 typedef struct answering {
     vt_chat *chat;
     vt_session *session;
-    const vt_answer_params *params;
+    const vt_generation *generation;
     vt_answer *out;
     vti_text_stream stream;
     uint32_t context;
@@ -81,11 +81,11 @@ static vt_status ask(answering *a, vt_error *err)
 {
     vt_token *tokens;
     size_t count, first = a->chat->left_out, room = 1;
-    bool shift = a->params->context_policy == VT_CONTEXT_SHIFT;
+    bool shift = a->generation->context_policy == VT_CONTEXT_SHIFT;
     VTI_TRY(vti_chat_tokens(a->chat, first, &tokens, &count, err));
     if (count + room > a->context && shift) {
         free(tokens);
-        uint64_t wanted = a->params->generation.max_tokens;
+        uint64_t wanted = a->generation->max_tokens;
         room = wanted < a->context / 4 ? (size_t)wanted : a->context / 4;
         VTI_TRY(leave_out(a, room, &first, &tokens, &count, err));
     }
@@ -151,7 +151,7 @@ static bool keep(answering *a, const char *text, size_t bytes)
 static bool on_text(void *user, const char *text, size_t bytes)
 {
     answering *a = user;
-    const vt_generation *g = &a->params->generation;
+    const vt_generation *g = a->generation;
     a->no_memory = !keep(a, text, bytes);
     return !a->no_memory && (!g->on_text || g->on_text(g->user, text, bytes));
 }
@@ -171,7 +171,7 @@ static bool ends(answering *a, vti_text_result result)
 
 static bool report(const answering *a, vt_token token)
 {
-    const vt_generation *g = &a->params->generation;
+    const vt_generation *g = a->generation;
     vt_drawn drawn;
     if (!g->on_token) return true;
     if (vt_session_get_drawn(a->session, &drawn, NULL) != VT_OK)
@@ -208,12 +208,12 @@ static vt_status draw(answering *a, vt_error *err)
 {
     bool go_on = true;
     a->out->reason = VT_STOP_LENGTH;
-    while (go_on && a->out->answer_tokens < a->params->generation.max_tokens) {
+    while (go_on && a->out->answer_tokens < a->generation->max_tokens) {
         size_t have;
         vt_session_history(a->session, &have);
         if (have == a->context) {
             bool shifted = false;
-            if (a->params->context_policy == VT_CONTEXT_SHIFT) VTI_TRY(shift(a, &shifted, err));
+            if (a->generation->context_policy == VT_CONTEXT_SHIFT) VTI_TRY(shift(a, &shifted, err));
             if (!shifted) {
                 a->out->reason = VT_STOP_CONTEXT;
                 return VT_OK;
@@ -240,24 +240,18 @@ static vt_status finish(answering *a, vt_status status, vt_error *err)
     return status == VT_OK ? added : status;
 }
 
-vt_answer_params vt_answer_params_default(void)
-{
-    return (vt_answer_params){.generation = vt_generation_default()};
-}
-
-vt_status vt_chat_answer(vt_chat *chat, vt_session *session, const vt_answer_params *params,
+vt_status vt_chat_answer(vt_chat *chat, vt_session *session, const vt_generation *generation,
                          vt_answer *out, vt_error *err)
 {
     vt_session_stats stats;
     vt_answer ignored;
-    vt_answer_params defaults = vt_answer_params_default();
+    vt_generation defaults = vt_generation_default();
+    const vt_generation *g = generation ? generation : &defaults;
     if (!chat || !session)
         return vti_fail(err, VT_ERR_ARGUMENT, "vt_chat_answer: an argument is NULL");
-    if (!params) params = &defaults;
-    const vt_generation *g = &params->generation;
     VTI_TRY(vti_stop_strings_check(g->stop, g->stop_count, err));
     vt_session_get_stats(session, &stats);
-    answering a = {.chat = chat, .session = session, .params = params,
+    answering a = {.chat = chat, .session = session, .generation = g,
                    .out = out ? out : &ignored, .context = stats.context_tokens};
     a.stream = (vti_text_stream){on_text, &a, g->stop, g->stop_count, .held = NULL};
     *a.out = (vt_answer){0};

@@ -388,6 +388,24 @@ vt_status vt_session_rewind(vt_session *s, uint32_t tokens, vt_error *err)
     return VT_OK;
 }
 
+vt_status vt_session_shift(vt_session *s, uint32_t free_tokens, vt_error *err)
+{
+    if (free_tokens >= s->context)
+        return vti_fail(err, VT_ERR_CONTEXT_FULL,
+                        "%" PRIu32 " tokens do not fit: the context holds %" PRIu32, free_tokens,
+                        s->context);
+    uint32_t room = s->context - free_tokens;
+    if (s->history_count <= room) return VT_OK;
+    uint32_t keep = room > 1 && s->history[0] == vt_model_bos(s->model) ? 1 : 0;
+    uint32_t newest = room - keep;
+    memmove(s->history + keep, s->history + s->history_count - newest,
+            newest * sizeof *s->history);
+    s->history_count = keep + newest;
+    s->logits_valid = false;
+    if (s->computed > keep) s->computed = keep;
+    return vti_session_compute(s, err);
+}
+
 const vt_token *vt_session_history(const vt_session *s, size_t *count)
 {
     *count = s->history_count;

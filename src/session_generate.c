@@ -101,6 +101,8 @@ static vt_status generate(vt_session *s, const vt_generation *g, vti_text_stream
 {
     bool done = false;
     for (uint64_t i = 0; i < g->max_tokens && !done; i++) {
+        if (s->history_count == s->context && g->context_policy == VT_CONTEXT_SHIFT)
+            VTI_TRY(vt_session_shift(s, s->context / 2, err));
         if (s->history_count == s->context) {
             *reason = VT_STOP_CONTEXT;
             return VT_OK;

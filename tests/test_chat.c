@@ -3,6 +3,7 @@
 
 #include "voltron.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,8 +272,8 @@ static vt_session *open_session(const vt_model *model, uint32_t context)
 static vt_answer answer(vt_chat *chat, vt_session *session, uint64_t max_tokens,
                         vt_context_policy policy)
 {
-    vt_answer_params params = vt_answer_params_default();
-    params.generation.max_tokens = max_tokens;
+    vt_generation params = vt_generation_default();
+    params.max_tokens = max_tokens;
     params.context_policy = policy;
     vt_answer out;
     vt_error err;
@@ -370,7 +371,7 @@ static void test_stop_when_full(void **state)
     vt_model *model = open_model(STORIES, false);
     vt_session *session = open_session(model, 60);
     vt_chat *chat = open_chat(model, "chatml");
-    vt_answer_params params = vt_answer_params_default();
+    vt_generation params = vt_generation_default();
     vt_answer a;
     vt_error err;
     say(chat, "Once upon a time there was a dog");
@@ -464,12 +465,54 @@ static void test_shift_within_an_answer(void **state)
     memset(longer, 'x', 4000);
     longer[4000] = 0;
     say(chat, longer);
-    vt_answer_params params = vt_answer_params_default();
+    vt_generation params = vt_generation_default();
     params.context_policy = VT_CONTEXT_SHIFT;
     assert_int_equal(vt_chat_answer(chat, session, &params, &a, &err), VT_ERR_CONTEXT_FULL);
     free(longer);
     vt_chat_close(chat);
     vt_session_close(session);
+    vt_model_close(model);
+}
+
+/* Without a chat: a text goes on past the context, and what is kept is computed for its places. */
+static void test_shift_of_a_plain_text(void **state)
+{
+    (void)state;
+    vt_model *model = open_model(STORIES, false);
+    vt_session *session = open_session(model, 64), *fresh = open_session(model, 64);
+    vt_generation g = {.max_tokens = 150, .context_policy = VT_CONTEXT_SHIFT};
+    /* Only the end of the text would end it: never. */
+    vt_sampling sampling = vt_sampling_default();
+    sampling.temperature = 0;
+    sampling.logit_bias = &(vt_logit_bias){vt_model_eos(model), -INFINITY};
+    sampling.logit_bias_count = 1;
+    vt_stop_reason reason;
+    vt_error err;
+    size_t count;
+    assert_int_equal(vt_session_set_sampling(session, &sampling, NULL), VT_OK);
+    assert_int_equal(vt_session_feed_text(session, "Once upon a time", 16, VT_TOKENIZE_BOS, NULL),
+                     VT_OK);
+    assert_int_equal(vt_session_generate_with(session, &g, &reason, &err), VT_OK);
+    assert_int_equal(reason, VT_STOP_LENGTH);
+    const vt_token *history = vt_session_history(session, &count);
+    assert_true(count <= 64 && count > 32);
+    assert_int_equal(history[0], vt_model_bos(model));
+    const float *logits, *expected;
+    assert_int_equal(vt_session_feed(fresh, history, count, NULL), VT_OK);
+    assert_int_equal(vt_session_logits(session, &logits, NULL), VT_OK);
+    assert_int_equal(vt_session_logits(fresh, &expected, NULL), VT_OK);
+    for (int i = 0; i < 2048; i++)
+        if (logits[i] - expected[i] > 1e-3f || expected[i] - logits[i] > 1e-3f)
+            fail_msg("logit %d is %g, expected %g", i, (double)logits[i], (double)expected[i]);
+    assert_int_equal(vt_session_shift(session, 64, &err), VT_ERR_CONTEXT_FULL);
+    assert_int_equal(vt_session_shift(session, 60, &err), VT_OK);
+    vt_session_history(session, &count);
+    assert_int_equal(count, 4);
+    assert_int_equal(vt_session_shift(session, 60, &err), VT_OK); /* nothing to do */
+    vt_session_history(session, &count);
+    assert_int_equal(count, 4);
+    vt_session_close(session);
+    vt_session_close(fresh);
     vt_model_close(model);
 }
 
@@ -489,8 +532,7 @@ static void test_interrupted_answers(void **state)
     vt_session *session = open_session(model, 256);
     vt_chat *chat = open_chat(model, "chatml");
     size_t sum = 0;
-    vt_answer_params params = {.generation = {.max_tokens = 50, .on_text = stop_after_ten,
-                                              .user = &sum}};
+    vt_generation params = {.max_tokens = 50, .on_text = stop_after_ten, .user = &sum};
     vt_answer a;
     vt_error err;
     say(chat, "Once upon a time there was a dog");
@@ -505,7 +547,7 @@ static void test_interrupted_answers(void **state)
     a = answer(chat, session, 5, VT_CONTEXT_STOP);
     assert_int_equal(a.answer_tokens, 5);
     say(chat, "x");
-    params.generation.max_tokens = 0;
+    params.max_tokens = 0;
     assert_int_equal(vt_chat_answer(chat, session, &params, &a, &err), VT_OK);
     assert_string_equal(message(chat, 5), "");
     vt_chat_close(chat);
@@ -520,7 +562,7 @@ static void test_stop_strings(void **state)
     vt_model *model = open_model(STORIES, false);
     vt_session *session = open_session(model, 256);
     vt_chat *chat = open_chat(model, "chatml");
-    vt_answer_params params = vt_answer_params_default();
+    vt_generation params = vt_generation_default();
     vt_answer a;
     say(chat, "Once upon a time there was a dog");
     answer(chat, session, 30, VT_CONTEXT_STOP);
@@ -530,8 +572,8 @@ static void test_stop_strings(void **state)
     memcpy(stop, whole + 23, 7);
     const char *first = strstr(whole, stop);
     vt_chat_truncate(chat, 1);
-    params.generation.stop = (const char *const[]){stop};
-    params.generation.stop_count = 1;
+    params.stop = (const char *const[]){stop};
+    params.stop_count = 1;
     assert_int_equal(vt_chat_answer(chat, session, &params, &a, NULL), VT_OK);
     assert_int_equal(a.reason, VT_STOP_STRING);
     assert_int_equal(strlen(message(chat, 1)), first - whole);
@@ -564,6 +606,7 @@ int main(void)
         cmocka_unit_test(test_stop_when_full),
         cmocka_unit_test(test_shift_when_full),
         cmocka_unit_test(test_shift_within_an_answer),
+        cmocka_unit_test(test_shift_of_a_plain_text),
         cmocka_unit_test(test_interrupted_answers),
         cmocka_unit_test(test_stop_strings),
     };

@@ -151,6 +151,10 @@ void cli_close_compute(cli_compute *compute);
 /* Ctrl-C cancels `session` (a second one ends the program). NULL: back to normal. */
 void cli_cancel_on_interrupt(vt_session *session);
 bool cli_interrupted(void);
+bool cli_terminated(void); /* by SIGTERM */
+
+/* Forgets earlier ones; the program ends at the one after `allowed`, which is 1 at the start. */
+void cli_interrupts_reset(int allowed);
 
 /* Table of devices and what they run, on stderr. With `busy`, shares of the time since `start`. */
 void cli_print_devices(const cli_compute *compute, bool busy);

@@ -168,11 +168,12 @@ void cli_close_compute(cli_compute *c)
 /* --- Ctrl-C ------------------------------------------------------------------------------------ */
 
 static vt_session *interruptible;
-static volatile sig_atomic_t interrupts;
+static volatile sig_atomic_t interrupts, patience = 1, terminated;
 
 static void on_interrupt(int number)
 {
-    if (interrupts++) {
+    if (number == SIGTERM) terminated = 1;
+    if (interrupts++ >= patience) {
         signal(number, SIG_DFL);
         raise(number);
     }
@@ -189,6 +190,14 @@ void cli_cancel_on_interrupt(vt_session *session)
 }
 
 bool cli_interrupted(void) { return interrupts != 0; }
+
+bool cli_terminated(void) { return terminated != 0; }
+
+void cli_interrupts_reset(int allowed)
+{
+    interrupts = 0;
+    patience = allowed;
+}
 
 /* --- devices ----------------------------------------------------------------------------------- */
 

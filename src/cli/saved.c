@@ -1,0 +1,123 @@
+/* saved.c: conversations in session files. The messages go along as JSON, in the file's blob. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run.h"
+
+enum { SAVED_VERSION = 1 };
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+/* Messages may hold bytes that are no UTF-8 only if a user gave them; JSON cannot. */
+static json_t *messages_json(const vt_chat *chat)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < vt_chat_count(chat); i++) {
+        vt_role role;
+        const char *text;
+        size_t bytes;
+        vt_chat_get(chat, i, &role, &text, &bytes);
+        json_t *item = json_stringn(text, bytes);
+        if (!item) {
+            json_decref(list);
+            return NULL;
+        }
+        json_array_append_new(list, item);
+    }
+    return list;
+}
+
+/* NULL: some text is not UTF-8. */
+static char *conversation_json(const run_options *o)
+{
+    json_t *object = json_pack("{s:i}", "voltron_chat", SAVED_VERSION);
+    if (o->chat) {
+        size_t bytes;
+        const char *system = vt_chat_system(o->chat, &bytes);
+        json_t *messages = messages_json(o->chat);
+        json_t *said = system ? json_stringn(system, bytes) : json_null();
+        if (!messages || !said) {
+            json_decref(messages);
+            json_decref(said);
+            json_decref(object);
+            return NULL;
+        }
+        json_object_set_new(object, "template", json_string(vt_chat_template(o->chat)));
+        json_object_set_new(object, "system", said);
+        json_object_set_new(object, "messages", messages);
+    }
+    char *text = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return text;
+}
+
+int run_save(const run_options *o, const char *path)
+{
+    vt_error err;
+    char *blob = conversation_json(o);
+    if (!blob)
+        return cli_error(VT_ERR_FORMAT, "a message is not UTF-8 and cannot be saved");
+    vt_status status = vt_session_save(o->compute.handle, path, blob, strlen(blob), &err);
+    free(blob);
+    return status == VT_OK ? CLI_OK : cli_fail(&err);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static int not_ours(const char *path, const char *why)
+{
+    return cli_error(VT_ERR_FORMAT, "%s: %s", path, why);
+}
+
+static int check_conversation(const run_options *o, const char *path, const json_t *object)
+{
+    const json_t *messages = json_object_get(object, "messages"), *item;
+    const char *template = json_string_value(json_object_get(object, "template"));
+    size_t i;
+    if (json_integer_value(json_object_get(object, "voltron_chat")) != SAVED_VERSION)
+        return not_ours(path, "holds a session, but no conversation of this program");
+    if (!template) return not_ours(path, "was saved without a chat template; --no-chat loads it");
+    if (strcmp(template, vt_chat_template(o->chat)) != 0)
+        return cli_error(VT_ERR_ARGUMENT, "%s was saved with the chat template %s, this chat has "
+                                          "%s; --chat-template chooses", path, template,
+                         vt_chat_template(o->chat));
+    if (!json_is_array(messages)) return not_ours(path, "\"messages\" is not a list");
+    json_array_foreach(messages, i, item)
+        if (!json_is_string(item)) return not_ours(path, "a message is not a text");
+    if (json_array_size(messages) % 2)
+        return not_ours(path, "the last question has no answer");
+    return CLI_OK;
+}
+
+/* Into the chat, which is empty then if memory runs out. */
+static vt_status take_messages(vt_chat *chat, const json_t *object, vt_error *err)
+{
+    const json_t *system = json_object_get(object, "system"), *item;
+    size_t i;
+    vt_chat_truncate(chat, 0);
+    vt_status status = vt_chat_set_system(chat, json_string_value(system),
+                                          json_string_length(system), err);
+    json_array_foreach(json_object_get(object, "messages"), i, item) {
+        if (status != VT_OK) break;
+        status = vt_chat_add(chat, i % 2 ? VT_ROLE_ASSISTANT : VT_ROLE_USER,
+                             json_string_value(item), json_string_length(item), err);
+    }
+    return status;
+}
+
+int run_load(run_options *o, const char *path)
+{
+    vt_error err;
+    const void *blob;
+    size_t bytes;
+    if (vt_session_load(o->compute.handle, path, &blob, &bytes, &err) != VT_OK)
+        return cli_fail(&err);
+    if (!o->chat) return CLI_OK; /* the text goes on from wherever it is */
+    /* If the messages do not fit this chat, its next answer puts the session right again. */
+    json_t *object = blob ? json_loadb(blob, bytes, 0, NULL) : NULL;
+    int code = check_conversation(o, path, object);
+    if (code == CLI_OK && take_messages(o->chat, object, &err) != VT_OK) code = cli_fail(&err);
+    json_decref(object);
+    return code;
+}
