@@ -15,10 +15,10 @@
  *   - Sizes say their unit: _bytes, _tokens, _ns. Strings are UTF-8, NUL-terminated unless a length
  *     is passed along. Pointers returned by a getter belong to the object they were asked of.
  *   - Threads: calls on a vt_model (but its close), and on different sessions, may run at the same
- *     time. A session, a cluster with its session, a chat, a worker and an opened GGUF file are each
- *     for one thread at a time, which may be another one for every call; only vt_session_cancel and
- *     vt_worker_stop may come from anywhere at any time before the close, signal handlers included.
- *     A callback runs in the thread whose call causes it and must not call what it was called from.
+ *     time. A session, a cluster with its session, a chat and a worker are each for one thread at a
+ *     time, which may be another one for every call; only vt_session_cancel and vt_worker_stop may
+ *     come from anywhere at any time before the close, signal handlers included. A callback runs in
+ *     the thread whose call causes it and must not call what it was called from.
  *   - Parameter structs come from their vt_…_params_default() and are changed field by field.
  *
  * docs/example.c is a complete program; docs/library.md explains the parts.
@@ -350,7 +350,8 @@ typedef struct vt_drawn {
 /* Return false to stop. */
 typedef bool (*vt_token_fn)(void *user, const vt_drawn *token);
 
-/* Logits of one position, `vocabulary_tokens` floats, valid during the call. Return false to stop. */
+/* Logits of one position, `vocabulary_tokens` floats, valid during the call. Return false to
+ * stop. */
 typedef bool (*vt_logits_fn)(void *user, uint32_t position, const float *logits);
 
 vt_sampling vt_sampling_default(void); /* temperature 0.7, top_k 40, top_p 0.95, min_p 0.05, … */
@@ -437,9 +438,9 @@ void vt_session_get_stats(const vt_session *session, vt_session_stats *out);
 
 /* --- session files ---
  * A file holds a conversation: history, keys and values of all layers (also those of other
- * devices), the state of the random sequence, and `blob`, anything of the caller's (may be NULL). It
- * is checksummed and bound to the model and the KV cache's precision, not to the context's size nor
- * to how the layers are spread over devices. docs/sessions.md has the format. */
+ * devices), the state of the random sequence, and `blob`, anything of the caller's (may be NULL).
+ * It is checksummed and bound to the model and the KV cache's precision, not to the context's size
+ * nor to how the layers are spread over devices. docs/sessions.md has the format. */
 
 enum { VT_SESSION_BLOB_MAX = 1 << 26 };
 
@@ -449,12 +450,13 @@ enum { VT_SESSION_BLOB_MAX = 1 << 26 };
 vt_status vt_session_save(vt_session *session, const char *path, const void *blob,
                           size_t blob_bytes, vt_error *err);
 
-/* Replaces what the session holds by what was saved; sampling parameters, context and batch stay the
- * session's own. The tokens that follow are those that would have followed the save. *blob (NULL if
- * none was saved) belongs to the session until the next load or the close; `blob` and `blob_bytes`
- * may be NULL. ERR_FORMAT: the file is damaged; ERR_ARGUMENT: it is of another model or KV
- * precision; ERR_CONTEXT_FULL: it has more tokens than this session's context. The session then is
- * as it was; only if a device or the file is lost half-way (ERR_NETWORK, ERR_IO) it may be empty. */
+/* Replaces what the session holds by what was saved; sampling parameters, context and batch stay
+ * the session's own. The tokens that follow are those that would have followed the save. *blob
+ * (NULL if none was saved) belongs to the session until the next load or the close; `blob` and
+ * `blob_bytes` may be NULL. ERR_FORMAT: the file is damaged; ERR_ARGUMENT: it is of another model
+ * or KV precision; ERR_CONTEXT_FULL: it has more tokens than this session's context. The session
+ * then is as it was; only if a device or the file is lost half-way (ERR_NETWORK, ERR_IO) it may be
+ * empty. */
 vt_status vt_session_load(vt_session *session, const char *path, const void **blob,
                           size_t *blob_bytes, vt_error *err);
 

@@ -28,7 +28,7 @@ void vti_candidates_close(vti_candidates *c)
     *c = (vti_candidates){0};
 }
 
-/* --- selecting --------------------------------------------------------------------------------- */
+/* --- selecting -------------------------------------------------------------------------------- */
 
 static bool comes_before(const vti_ranked *a, const vti_ranked *b)
 {
@@ -115,7 +115,7 @@ static float likelihood_key(const vti_candidates *c, uint32_t i, float parameter
     return -c->logit[i];
 }
 
-/* --- the best k of all logits ------------------------------------------------------------------- */
+/* --- the best k of all logits ----------------------------------------------------------------- */
 
 static void sift_down(vti_ranked *heap, size_t count, size_t at)
 {
@@ -203,15 +203,15 @@ size_t vti_candidates_best(vti_candidates *c, const float *logits, uint32_t voca
     return count;
 }
 
-/* --- weights ------------------------------------------------------------------------------------ */
+/* --- weights ---------------------------------------------------------------------------------- */
 
 static float largest(const vti_candidates *c)
 {
     return c->logit[c->kernels->argmax(c->logit, c->count)];
 }
 
-/* weight = exp((logit - most) / temperature), up to a factor. Beyond e^-200 nothing is ever drawn; the
- * bound keeps the argument finite at any temperature. */
+/* weight = exp((logit - most) / temperature), up to a factor. Below e^-200 nothing is ever drawn;
+ * the bound keeps the argument finite at any temperature. */
 static void weigh(vti_candidates *c, float temperature)
 {
     float most = largest(c);
@@ -249,7 +249,7 @@ float vti_candidates_log_sum(vti_candidates *c, const float *logits, uint32_t vo
     return (float)((double)most - log(share));
 }
 
-/* --- filters ------------------------------------------------------------------------------------ */
+/* --- filters ---------------------------------------------------------------------------------- */
 
 /* How far the surprise -log p of a candidate is from the mean surprise (Meister et al. 2023).
  * `parameter`: the logit whose surprise is the mean. */
@@ -268,7 +268,7 @@ void vti_candidates_typical(vti_candidates *c, float typical_p)
     keep_first(c, typicality_key, (float)(mean / total), true, (double)typical_p * total);
 }
 
-/* What is lighter than this cannot, all together, weigh as much as the tail that is cut anyway. That
+/* What is lighter than this cannot, all together, weigh as much as the tail that is cut anyway. It
  * leaves little of a large vocabulary to select from. */
 static void drop_dust(vti_candidates *c, double tail)
 {

@@ -1,4 +1,4 @@
-/* candidates.h: the tokens that may still be drawn, and the filters that cut them; docs/sampling.md.
+/* candidates.h: tokens that may still be drawn, and the filters that cut them; docs/sampling.md.
  *
  * They stay in the order of the vocabulary: what a random number means then hardly changes when
  * logits change by a rounding error. No filter sorts more than it keeps. */

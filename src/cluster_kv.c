@@ -4,8 +4,8 @@
 
 #include "cluster_internal.h"
 
-/* The next message of type `type` from `from` (NULL: anyone). Results of steps that nobody waits for
- * any more may come in between. */
+/* The next message of type `type` from `from` (NULL: anyone). Results of steps that nobody waits
+ * for any more may come in between. */
 static vt_status await(vt_cluster *c, vti_message type, const vti_device *from, const char *what,
                        vti_net_event *event, vti_device **device, vt_error *err)
 {
@@ -26,7 +26,7 @@ static vt_status await(vt_cluster *c, vti_message type, const vti_device *from, 
     }
 }
 
-/* --- fetching ---------------------------------------------------------------------------------- */
+/* --- fetching --------------------------------------------------------------------------------- */
 
 /* Asks for one layer; its rows may come from now on. */
 static vt_status ask(vt_cluster *c, vti_device *device, const vti_kv_shape *all, uint32_t layer,
@@ -69,8 +69,8 @@ static void expect_kv(vt_cluster *c, vti_net_peer from, size_t row_bytes)
     pthread_mutex_unlock(&c->admission.lock);
 }
 
-/* One layer is asked for ahead: the link is busy while the rows of another are worked on, and no more
- * than two layers wait in memory. */
+/* One layer is asked for ahead: the link is busy while the rows of another are worked on, and no
+ * more than two layers wait in memory. */
 static vt_status fetch_from(vt_cluster *c, vti_device *device, const vti_kv_shape *shape,
                             const vti_kv_stream *stream, vt_error *err)
 {
@@ -106,7 +106,7 @@ vt_status vti_cluster_fetch_kv(vt_cluster *c, uint32_t end, size_t row_bytes,
     return status;
 }
 
-/* --- storing ----------------------------------------------------------------------------------- */
+/* --- storing ---------------------------------------------------------------------------------- */
 
 static vt_status send_chunk(vt_cluster *c, vti_device *device, const vti_kv_chunk *chunk,
                             const void *rows, size_t bytes, vt_error *err)

@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* Every tensor gives two pieces of this many bytes, from its beginning and its middle: a fine-tuned
- * model differs from its base in every matrix, and to read all weights would take as long as to load
- * them. */
+ * model differs from its base in every matrix, and reading all weights would take as long as
+ * loading them. */
 enum { SAMPLE_BYTES = 256 };
 
 static void add(crypto_generichash_state *hash, const void *data, size_t bytes)

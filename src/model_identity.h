@@ -9,8 +9,8 @@ enum { VTI_IDENTITY_BYTES = 32 };
 /* Hashes of what a KV cache depends on. Names, licences, chat templates and the place of the file
  * do not count. */
 typedef struct vti_model_identity {
-    uint8_t shape[VTI_IDENTITY_BYTES];     /* hyperparameters and tokenizer keys */
-    uint8_t weights[VTI_IDENTITY_BYTES];   /* names, types, shapes of all tensors, some of their bytes */
+    uint8_t shape[VTI_IDENTITY_BYTES];   /* hyperparameters and tokenizer keys */
+    uint8_t weights[VTI_IDENTITY_BYTES]; /* name, type, shape of each tensor, some of its bytes */
 } vti_model_identity;
 
 void vti_model_identity_of(const vt_gguf *gguf, vti_model_identity *out);

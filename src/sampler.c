@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- random numbers ----------------------------------------------------------------------------- */
+/* --- random numbers --------------------------------------------------------------------------- */
 
 /* splitmix64 (Vigna): spreads a seed over the generator's state, as its authors advise. */
 static uint64_t spread(uint64_t *seed)
@@ -36,7 +36,7 @@ void vti_sampler_reset(vti_sampler *sampler)
     for (int i = 0; i < 4; i++) sampler->random[i] = spread(&seed);
 }
 
-/* --- opening ------------------------------------------------------------------------------------ */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static void forget_drawn(vti_sampler *sampler)
 {
@@ -105,7 +105,7 @@ void vti_sampler_close(vti_sampler *s)
     *s = (vti_sampler){0};
 }
 
-/* --- bias and penalties ------------------------------------------------------------------------- */
+/* --- bias and penalties ----------------------------------------------------------------------- */
 
 static bool penalises(const vt_sampling *p)
 {
@@ -146,7 +146,7 @@ static const float *adjust(vti_sampler *s, const float *logits, const vt_token *
     return s->adjusted;
 }
 
-/* --- drawing ------------------------------------------------------------------------------------ */
+/* --- drawing ---------------------------------------------------------------------------------- */
 
 static vt_token draw(vti_sampler *s, const float *logits)
 {

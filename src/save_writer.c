@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
 
 #include "save_stream.h"
 
-/* Halves and INT8 hardly compress; more effort gains nothing. The window bounds what a reader needs. */
+/* Halves and INT8 hardly compress; more effort gains nothing. The window is what a reader needs. */
 enum { LEVEL = 1, WINDOW_LOG = 20, BUFFER_BYTES = 1 << 17 };
 
 struct vti_save_writer {
@@ -57,19 +58,31 @@ static void compress(vti_save_writer *w, const void *data, size_t bytes, ZSTD_En
     } while (w->error.status == VT_OK && (end == ZSTD_e_end ? left > 0 : in.pos < in.size));
 }
 
+/* The file's real name: a symbolic link to it stays. A device or a folder of that name is not
+ * replaced. */
+static vt_status find_target(vti_save_writer *w, const char *path, vt_error *err)
+{
+    struct stat info;
+    w->path = realpath(path, NULL);
+    if (!w->path) w->path = strdup(path); /* a new file, or the reason comes when it is written */
+    if (!w->path) return vti_fail(err, VT_ERR_MEMORY, "no memory to write %s", path);
+    if (stat(w->path, &info) != 0 || S_ISREG(info.st_mode)) return VT_OK;
+    return vti_fail(err, VT_ERR_IO, "cannot write %s: it is not a regular file", path);
+}
+
 static vt_status open_file(vti_save_writer *w, const char *path, vt_error *err)
 {
-    size_t bytes = strlen(path) + sizeof ".part-XXXXXX";
-    w->path = strdup(path);
+    VTI_TRY(find_target(w, path, err));
+    size_t bytes = strlen(w->path) + sizeof ".part-XXXXXX";
     w->temporary = malloc(bytes);
     w->buffer = malloc(BUFFER_BYTES);
     w->zstd = ZSTD_createCCtx();
-    if (!w->path || !w->temporary || !w->buffer || !w->zstd)
+    if (!w->temporary || !w->buffer || !w->zstd)
         return vti_fail(err, VT_ERR_MEMORY, "no memory to write %s", path);
     ZSTD_CCtx_setParameter(w->zstd, ZSTD_c_compressionLevel, LEVEL);
     ZSTD_CCtx_setParameter(w->zstd, ZSTD_c_windowLog, WINDOW_LOG);
     ZSTD_CCtx_setParameter(w->zstd, ZSTD_c_checksumFlag, 1);
-    snprintf(w->temporary, bytes, "%s.part-XXXXXX", path);
+    snprintf(w->temporary, bytes, "%s.part-XXXXXX", w->path);
     w->descriptor = mkostemp(w->temporary, O_CLOEXEC);
     if (w->descriptor >= 0) return VT_OK;
     return vti_fail(err, VT_ERR_IO, "cannot write %s: %s", path, strerror(errno));
@@ -100,7 +113,7 @@ void vti_save_write(vti_save_writer *w, const void *data, size_t bytes)
 void vti_save_write_u32(vti_save_writer *w, uint32_t value) { vti_save_write(w, &value, 4); }
 void vti_save_write_u64(vti_save_writer *w, uint64_t value) { vti_save_write(w, &value, 8); }
 
-/* The name is on the disk too only once the folder is; without that, a power cut leaves the old file. */
+/* The name is on the disk only once the folder is; else a power cut leaves the old file. */
 static void sync_folder(const vti_save_writer *w)
 {
     memcpy(w->temporary, w->path, strlen(w->path) + 1);
@@ -113,7 +126,9 @@ static void sync_folder(const vti_save_writer *w)
 static void finish(vti_save_writer *w)
 {
     if (w->error.status == VT_OK) compress(w, NULL, 0, ZSTD_e_end);
-    if (w->error.status == VT_OK && fsync(w->descriptor) != 0) fail_with_errno(w);
+    /* Some file systems (FUSE) have no fsync; there is nothing better to do there. */
+    if (w->error.status == VT_OK && fsync(w->descriptor) != 0 && errno != EINVAL && errno != ENOSYS)
+        fail_with_errno(w);
     int descriptor = w->descriptor;
     w->descriptor = -1;
     if (close(descriptor) != 0) fail_with_errno(w);

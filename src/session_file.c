@@ -35,7 +35,7 @@ static bool has_logits(const vt_session *s)
     return s->logits_valid && s->computed == s->history_count;
 }
 
-/* --- saving ------------------------------------------------------------------------------------ */
+/* --- saving ----------------------------------------------------------------------------------- */
 
 static void write_head(vti_save_writer *w, const vt_session *s, uint32_t flags, uint64_t blob_bytes)
 {
@@ -87,7 +87,7 @@ vt_status vt_session_save(vt_session *s, const char *path, const void *blob, siz
     return status;
 }
 
-/* --- loading ----------------------------------------------------------------------------------- */
+/* --- loading ---------------------------------------------------------------------------------- */
 
 static vt_status read_head(vti_save_reader *r, const char *path, file_head *out, vt_error *err)
 {
@@ -128,7 +128,8 @@ static vt_status check_model(const vt_session *s, const char *path, const file_h
                         path, kv_type_name(head->kv_type), kv_type_name(s->kv_type));
     if (head->history_count > s->context)
         return vti_fail(err, VT_ERR_CONTEXT_FULL,
-                        "%s: this session has %" PRIu32 " tokens, the context only room for %" PRIu32,
+                        "%s: this session has %" PRIu32
+                        " tokens, the context only room for %" PRIu32,
                         path, head->history_count, s->context);
     return VT_OK;
 }
@@ -181,7 +182,7 @@ static vt_status check_file(vti_save_reader *r, const vt_session *s, const char 
     return vti_save_read_end(r, err);
 }
 
-/* Of a damaged file nothing that it says is to be believed, not even that it is of another model. */
+/* Nothing that a damaged file says is to be believed, not even that it is of another model. */
 static vt_status check_all(vti_save_reader *r, const vt_session *s, const char *path,
                            file_head *head, vt_error *err)
 {

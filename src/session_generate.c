@@ -47,7 +47,7 @@ vt_status vt_session_set_sampling(vt_session *s, const vt_sampling *sampling, vt
 vt_status vt_session_get_drawn(const vt_session *s, vt_drawn *out, vt_error *err)
 {
     if (s->sampler.params.logprobs == 0)
-        return vti_fail(err, VT_ERR_ARGUMENT, "logprobs is 0: log probabilities were not asked for");
+        return vti_fail(err, VT_ERR_ARGUMENT, "logprobs is 0: nobody asked for log probabilities");
     if (s->sampler.drawn.drawn.token == VT_TOKEN_NONE)
         return vti_fail(err, VT_ERR_ARGUMENT, "no token was drawn yet");
     *out = s->sampler.drawn;

@@ -1,6 +1,9 @@
 #include "session_kv.h"
 
-static bool is_remote(const vt_session *s) { return s->cluster && vti_cluster_has_remote(s->cluster); }
+static bool is_remote(const vt_session *s)
+{
+    return s->cluster && vti_cluster_has_remote(s->cluster);
+}
 
 /* Layers [0, layers) of the model. */
 static vti_kv_shape shape_of(const vt_session *s, uint32_t layers, uint32_t end)
@@ -14,7 +17,7 @@ static vti_kv_shape own_shape(const vt_session *s, uint32_t end)
     return shape_of(s, vti_stage_cache(s->stage)->p.layers, end);
 }
 
-/* --- saving ------------------------------------------------------------------------------------ */
+/* --- saving ----------------------------------------------------------------------------------- */
 
 /* How far back each layer goes stands before all rows. */
 static void write_shape(vti_save_writer *w, const vt_session *s, uint32_t end)
@@ -50,7 +53,7 @@ vt_status vti_session_write_kv(vt_session *s, vti_save_writer *w, vt_error *err)
     return vti_cluster_fetch_kv(s->cluster, end, own.row_bytes, &stream, err);
 }
 
-/* --- loading ----------------------------------------------------------------------------------- */
+/* --- loading ---------------------------------------------------------------------------------- */
 
 static vt_status read_shape(vti_save_reader *r, const vt_session *s, uint32_t end, vt_error *err)
 {

@@ -58,7 +58,7 @@ static void every_row_once(void **state)
     }
 }
 
-/* --- messages ----------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static void message_is_its_piece(void **state)
 {
@@ -84,7 +84,7 @@ static void message_is_its_piece(void **state)
     assert_false(vti_kv_message_is(&shape, &chunk, &h, payload));
 }
 
-/* --- admission ---------------------------------------------------------------------------------- */
+/* --- admission -------------------------------------------------------------------------------- */
 
 enum { MAIN = 1, SOURCE = 2, ROW = 16 };
 

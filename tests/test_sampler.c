@@ -1,5 +1,5 @@
-/* The sampler against an evaluation of the formulas by sorting (sampling_oracle.h), its random numbers,
- * log probabilities, bad input. */
+/* The sampler against an evaluation of the formulas by sorting (sampling_oracle.h), its random
+ * numbers, log probabilities, bad input. */
 #include "support.h"
 
 #include <math.h>
@@ -25,7 +25,8 @@ static vti_sampler open_sampler(vt_sampling params)
 
 static vt_sampling plain(void)
 {
-    return (vt_sampling){.repeat_penalty = 1, .typical_p = 1, .top_p = 1, .temperature = 1, .seed = 7};
+    return (vt_sampling){
+        .repeat_penalty = 1, .typical_p = 1, .top_p = 1, .temperature = 1, .seed = 7};
 }
 
 static vt_token draw(vti_sampler *sampler, const float *logits)
@@ -88,7 +89,7 @@ static void greedy(void **state)
     vti_sampler_close(&sampler);
 }
 
-/* --- against the oracle ------------------------------------------------------------------------ */
+/* --- against the oracle ----------------------------------------------------------------------- */
 
 /* Draws once and compares who was left to draw from, and how likely, with the oracle. */
 static void compare(vt_sampling params, const float *logits, uint32_t vocab,
@@ -276,7 +277,7 @@ static void other_parameters_later(void **state)
     vti_sampler_close(&sampler);
 }
 
-/* --- log probabilities -------------------------------------------------------------------------- */
+/* --- log probabilities ------------------------------------------------------------------------ */
 
 /* They are the model's, whatever bias, penalties, filters and temperature do. */
 static void log_probabilities(void **state)

@@ -125,7 +125,7 @@ static void other_version(void **state)
     assert_non_null(strstr(err.message, "version 2; this Voltron reads version 1"));
 }
 
-/* --- made up, with a right checksum -------------------------------------------------------------- */
+/* --- made up, with a right checksum ----------------------------------------------------------- */
 
 /* Where things are in the body of this file: two hashes, a name, five numbers, … */
 static size_t numbers_at;

@@ -186,7 +186,7 @@ static void blob_comes_back(void **state)
     vt_model_close(model);
 }
 
-/* --- refusals ---------------------------------------------------------------------------------- */
+/* --- refusals --------------------------------------------------------------------------------- */
 
 static void refuses(vt_session *session, vt_status status, const char *word)
 {
@@ -241,7 +241,7 @@ static void other_files(void **state)
     vt_model_close(model);
 }
 
-/* --- writing ----------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void failed_write_keeps_the_old_file(void **state)
 {
@@ -272,6 +272,9 @@ static void failed_write_keeps_the_old_file(void **state)
     free(after);
     assert_int_equal(vt_session_save(session, "/nowhere/x", NULL, 0, &err), VT_ERR_IO);
     assert_non_null(strstr(err.message, "/nowhere/x"));
+    assert_int_equal(vt_session_save(session, folder, NULL, 0, &err), VT_ERR_IO);
+    assert_int_equal(vt_session_save(session, "/dev/null", NULL, 0, &err), VT_ERR_IO);
+    assert_non_null(strstr(err.message, "/dev/null: it is not a regular file"));
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0); /* no temporary file is left */
     assert_int_equal(mkdir(folder, 0700), 0);
@@ -279,7 +282,34 @@ static void failed_write_keeps_the_old_file(void **state)
     vt_model_close(model);
 }
 
-/* --- devices ------------------------------------------------------------------------------------ */
+/* What the link leads to is written, the link stays. */
+static void symbolic_link(void **state)
+{
+    (void)state;
+    char link[80];
+    struct stat info;
+    vt_error err;
+    vt_model *model = open_model(default_model);
+    vt_session *session = open_session(model, NULL, VT_KV_F16, 0);
+    feed_prompt(session, 1);
+    save(session, NULL, 0);
+    snprintf(link, sizeof link, "%s/link", folder);
+    assert_int_equal(symlink("talk.vts", link), 0);
+    feed_prompt(session, 2);
+    assert_int_equal(vt_session_save(session, link, NULL, 0, &err), VT_OK);
+    assert_int_equal(lstat(link, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(vt_session_rewind(session, 0, &err), VT_OK);
+    load(session);
+    size_t count;
+    vt_session_history(session, &count);
+    assert_int_equal(count, 2 * PROMPT);
+    assert_int_equal(unlink(link), 0);
+    vt_session_close(session);
+    vt_model_close(model);
+}
+
+/* --- devices ---------------------------------------------------------------------------------- */
 
 static vt_cluster *open_cluster(const vt_model *model, const test_worker *workers, size_t count,
                                 const uint32_t *split)
@@ -308,8 +338,8 @@ static void broken_off_prefill(vt_session *session)
                      VT_ERR_CANCELLED);
 }
 
-/* One session that was never saved, one on several devices that is saved, closed and loaded: on the same
- * devices, on this one alone, and on other shares of the layers. */
+/* One session that was never saved, one on several devices that is saved, closed and loaded: on the
+ * same devices, on this one alone, and on other shares of the layers. */
 static void on_devices(const char *name, size_t workers, const uint32_t *split,
                        const uint32_t *other_split, int drawn)
 {
@@ -449,7 +479,8 @@ int main(void)
         cmocka_unit_test(empty_session), cmocka_unit_test(blob_comes_back),
         cmocka_unit_test(wrong_session), cmocka_unit_test(other_files),
         cmocka_unit_test(failed_write_keeps_the_old_file),
-        cmocka_unit_test(several_devices), cmocka_unit_test(sliding_windows_on_devices),
+        cmocka_unit_test(symbolic_link), cmocka_unit_test(several_devices),
+        cmocka_unit_test(sliding_windows_on_devices),
         cmocka_unit_test(devices_survive_a_bad_file), cmocka_unit_test(lost_device),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

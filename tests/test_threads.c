@@ -41,7 +41,7 @@ static vt_session *open_session(const vt_model *model, uint64_t seed)
     return session;
 }
 
-/* --- the same as alone --------------------------------------------------------------------------- */
+/* --- the same as alone ------------------------------------------------------------------------ */
 
 typedef struct conversation {
     const vt_model *model;
@@ -118,12 +118,13 @@ static void sessions_in_threads(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* --- text ---------------------------------------------------------------------------------------- */
+/* --- text ------------------------------------------------------------------------------------- */
 
 static void *tokenize(void *user)
 {
     const vt_model *model = user;
-    static const char text[] = "One day, a girl named Lily found a needle. <|im_start|> \xC3\xA9t\xC3\xA9";
+    static const char text[] = "One day, a girl named Lily found a needle. <|im_start|> "
+                               "\xC3\xA9t\xC3\xA9";
     vt_token tokens[200];
     size_t first = 0, count, bytes;
     for (int round = 0; round < 50; round++) {
@@ -153,7 +154,7 @@ static void text_in_threads(void **state)
     vt_model_close(model);
 }
 
-/* --- cancelling ---------------------------------------------------------------------------------- */
+/* --- cancelling ------------------------------------------------------------------------------- */
 
 typedef struct meeting {
     vt_session *session;

@@ -6,7 +6,7 @@
 
 #include "voltron.h"
 
-/* --- options ----------------------------------------------------------------------------------- */
+/* --- options ---------------------------------------------------------------------------------- */
 
 typedef enum cli_kind {
     CLI_FLAG,   /* bool * */
@@ -51,7 +51,7 @@ enum { CLI_OK = VT_OK, CLI_USAGE = VT_ERR_ARGUMENT, CLI_DONE = -1 };
 int cli_parse(const cli_command *command, const cli_option *options, int argc, char **argv,
               const char **positional, int *positional_count);
 
-/* --- talking ----------------------------------------------------------------------------------- */
+/* --- talking ---------------------------------------------------------------------------------- */
 
 /* "voltron-run: …" on stderr; returns `code`. */
 int cli_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -93,7 +93,7 @@ char *cli_read_file(const char *path, size_t *bytes);
 /* JSON array of token ids, or ids separated by white space. NULL after a line on stderr. */
 vt_token *cli_parse_ids(const char *text, size_t bytes, const char *source, size_t *count);
 
-/* --- models, devices, sessions ----------------------------------------------------------------- */
+/* --- models, devices, sessions ---------------------------------------------------------------- */
 
 /* The file `path`, or for NULL the model that is part of this program. NULL after an error line,
  * *code then is the exit code. */
@@ -159,7 +159,7 @@ void cli_interrupts_reset(int allowed);
 /* Table of devices and what they run, on stderr. With `busy`, shares of the time since `start`. */
 void cli_print_devices(const cli_compute *compute, bool busy);
 
-/* --- sampling ---------------------------------------------------------------------------------- */
+/* --- sampling --------------------------------------------------------------------------------- */
 
 /* What of the sampling options is not a number. */
 typedef struct cli_sampling {
@@ -198,7 +198,7 @@ typedef struct cli_sampling {
 int cli_sampling_finish(cli_sampling *c, vt_sampling *sampling);
 void cli_sampling_free(cli_sampling *c);
 
-/* --- local device processes -------------------------------------------------------------------- */
+/* --- local device processes ------------------------------------------------------------------- */
 
 enum { CLI_LOCAL_MAX = 64 };
 
@@ -207,7 +207,7 @@ enum { CLI_LOCAL_MAX = 64 };
 int cli_start_workers(uint32_t count, uint32_t threads, char addresses[][64]);
 void cli_stop_workers(void);
 
-/* --- commands ---------------------------------------------------------------------------------- */
+/* --- commands --------------------------------------------------------------------------------- */
 
 extern const cli_command cli_run, cli_worker, cli_inspect, cli_tokenize, cli_logits, cli_ppl;
 

@@ -1,5 +1,5 @@
-/* fuzz_session.c: any session file for the default model (run from the repository's root). The first
- * byte says what the rest is:
+/* fuzz_session.c: any session file for the default model (run from the repository's root). The
+ * first byte says what the rest is:
  *   0: a file
  *   1: the inside of one, which gets the right model's hashes and a right checksum
  *   2: the same with the hashes it has
