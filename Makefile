@@ -231,6 +231,7 @@ $(BENCH): $(call obj,$(BENCH_SRC)) $(LIB)
 	$(Q)$(link) $(LIBS)
 
 $(OUT)/tests/test_checkkern: $(call obj,$(CHECKKERN_SRC))
+$(OUT)/tests/test_edit: $(call obj,src/cli/edit.c src/cli/history.c)
 $(OUT)/tests/test_%: $(OUT)/tests/test_%.o $(call obj,$(TEST_HELP)) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(link) $(TEST_LIBS) $(LIBS)

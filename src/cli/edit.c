@@ -230,8 +230,9 @@ static void continue_escape(edit *e)
     size_t bytes = e->pending_bytes;
     bool introduced = bytes >= 2 && (e->pending[1] == '[' || e->pending[1] == 'O');
     bool whole = introduced ? bytes > 2 && last >= 0x40 && last <= 0x7E : bytes >= 2;
-    bool overlong = bytes + 1 >= sizeof e->pending;
-    if (!whole && !overlong) return;
+    /* Of one that is longer than any known the end still has to come. */
+    if (!whole && bytes + 1 >= sizeof e->pending) e->pending_bytes--;
+    if (!whole) return;
     e->pending[bytes] = 0;
     e->pending_bytes = 0;
     motion m = sequence(e->pending + 1);
