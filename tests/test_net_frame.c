@@ -9,17 +9,17 @@
 #define BYTES(text) (const uint8_t *)(text), sizeof(text) - 1
 
 /* Type 17, flags 0x0201, epoch 3, step 4, unit 5, tokens 6..13, then "Hello, world". */
-static const char hello_wire[] = "VLTF\x01\x11\x01\x02"
+static const char hello_wire[] = "VLTF\x02\x11\x01\x02"
                                  "\x03\0\0\0\x04\0\0\0\x05\0\0\0\x06\0\0\0\x07\0\0\0"
                                  "\x0c\0\0\0\0\0\0\0\x0c\0\0\0"
                                  "\0\0\0\0\0\0\0\0"
                                  "Hello, world";
-static const char heartbeat_wire[] = "VLTF\x01\x02\0\0"
+static const char heartbeat_wire[] = "VLTF\x02\x02\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0";
 /* Type 255, no payload, all other fields at their largest. */
-static const char empty_wire[] = "VLTF\x01\xff\xff\xff"
+static const char empty_wire[] = "VLTF\x02\xff\xff\xff"
                                  "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
                                  "\0\0\0\0\xff\xff\xff\xff"
                                  "\0\0\0\0\0\0\0\0\0\0\0\0"
@@ -74,7 +74,7 @@ static void every_wrong_field_has_its_reason(void **state)
     const wrong_field cases[] = {
         { { .magic = 1, .version = VTI_WIRE_VERSION, .type = VTI_FRAME_USER },
           "wrong magic number" },
-        { { .magic = VTI_FRAME_MAGIC, .version = 2, .type = VTI_FRAME_USER }, "wrong version" },
+        { { .magic = VTI_FRAME_MAGIC, .version = 1, .type = VTI_FRAME_USER }, "wrong version" },
         { TYPED(0, .flags = 0), "unknown frame type" },
         { TYPED(5, .flags = 0), "unknown frame type" },
         { TYPED(15, .flags = 0), "unknown frame type" },
