@@ -322,11 +322,10 @@ static void qwen2moe(void **state)
 static double perplexity(const char *model_path)
 {
     char line[1024];
-    const char *runner = getenv("VOLTRON_RUNNER");
     snprintf(line, sizeof line,
-             "head -c 40000 ../shared/text/heldout.txt | %s %s/voltron-run ppl -m %s -f - "
+             "head -c 40000 ../shared/text/heldout.txt | %s/voltron-run ppl -m %s -f - "
              "--context 256 --json",
-             runner ? runner : "", test_bin_folder(), model_path);
+             test_bin_folder(), model_path);
     bench_result r = bench_run(line);
     const char *number = strstr(r.text, "\"perplexity\": ");
     if (r.code != 0 || !number) fail_msg("%s: %s", line, r.text);
@@ -340,6 +339,10 @@ static void q8_0_predicts_as_well(void **state)
 {
     (void)state;
     if (!test_shared_path("text/heldout.txt")) skip();
+    if (getenv("VOLTRON_RUNNER")) {
+        printf("NOTICE skipped: a perplexity takes minutes emulated; the logits say as much\n");
+        skip();
+    }
     files f = make_files(default_path, "Q8_0");
     double halves = perplexity(default_path), bytes = perplexity(f.typed);
     printf("perplexity %.4f, with Q8_0 %.4f (%+.3f %%)\n", halves, bytes,
