@@ -82,31 +82,54 @@ typedef void load_fn(float *to, const unsigned char *row, size_t head_dim);
 static inline void load_f16(float *to, const unsigned char *row, size_t head_dim)
 {
     size_t i = 0;
-    for (; i + 8 <= head_dim; i += 8) {
-        float16x8_t halves = vreinterpretq_f16_u8(vld1q_u8(row + 2 * i));
-        vst1q_f32(to + i, vcvt_f32_f16(vget_low_f16(halves)));
-        vst1q_f32(to + i + 4, vcvt_high_f32_f16(halves));
+    for (; i + 32 <= head_dim; i += 32) {
+        float32x4_t v[8];
+        for (size_t j = 0; j < 4; j++) {
+            float16x8_t halves = vreinterpretq_f16_u8(vld1q_u8(row + 2 * i + 16 * j));
+            v[2 * j] = vcvt_f32_f16(vget_low_f16(halves));
+            v[2 * j + 1] = vcvt_high_f32_f16(halves);
+        }
+        for (size_t j = 0; j < 8; j++) vst1q_f32(to + i + 4 * j, v[j]);
     }
-    if (i < head_dim)
+    for (; i < head_dim; i += 4)
         vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(row + 2 * i))));
+}
+
+/* 16 INT8 × scale → floats. The bits 0x47000000 + 256 b are those of 2^15 + b: that costs two
+ * permutations and a subtraction, which all pipes do, where a conversion would need one. */
+static inline void scale16(float *to, uint8x16_t bytes, float32x4_t scale)
+{
+    const uint16x8_t exponent = vdupq_n_u16(0x4700);
+    const float32x4_t offset = vdupq_n_f32(32768 + 128);
+    uint8x16_t b = veorq_u8(bytes, vdupq_n_u8(128));
+    uint16x8_t low = vreinterpretq_u16_u8(vzip1q_u8(vdupq_n_u8(0), b));
+    uint16x8_t high = vreinterpretq_u16_u8(vzip2q_u8(vdupq_n_u8(0), b));
+    float32x4_t v[4] = {vreinterpretq_f32_u16(vzip1q_u16(low, exponent)),
+                        vreinterpretq_f32_u16(vzip2q_u16(low, exponent)),
+                        vreinterpretq_f32_u16(vzip1q_u16(high, exponent)),
+                        vreinterpretq_f32_u16(vzip2q_u16(high, exponent))};
+    for (size_t j = 0; j < 4; j++) v[j] = vsubq_f32(v[j], offset);
+    for (size_t j = 0; j < 4; j++) v[j] = vmulq_f32(v[j], scale);
+    for (size_t j = 0; j < 4; j++) vst1q_f32(to + 4 * j, v[j]);
 }
 
 static inline void load_q8(float *to, const unsigned char *row, size_t head_dim)
 {
     const unsigned char *q = row + 2 * q8_blocks(head_dim);
-    float32x4_t scale = vdupq_n_f32(0);
-    for (size_t i = 0; i < head_dim; i += 8) {
-        unsigned char eight[8] = {0};
-        if (i % VTI_Q8_BLOCK == 0) {
-            uint16x4_t half = vld1_dup_u16((const uint16_t *)(const void *)(row + i / 16));
-            scale = vcvt_f32_f16(vreinterpret_f16_u16(half));
+    for (size_t i = 0; i < head_dim; i += VTI_Q8_BLOCK, row += 2) {
+        uint16x4_t half = vld1_dup_u16((const uint16_t *)(const void *)row);
+        float32x4_t scale = vcvt_f32_f16(vreinterpret_f16_u16(half));
+        if (i + VTI_Q8_BLOCK <= head_dim) {
+            scale16(to + i, vld1q_u8(q + i), scale);
+            scale16(to + i + 16, vld1q_u8(q + i + 16), scale);
+        } else {
+            float block[VTI_Q8_BLOCK];
+            unsigned char bytes[VTI_Q8_BLOCK] = {0};
+            memcpy(bytes, q + i, head_dim - i);
+            scale16(block, vld1q_u8(bytes), scale);
+            scale16(block + 16, vld1q_u8(bytes + 16), scale);
+            memcpy(to + i, block, (head_dim - i) * sizeof *to);
         }
-        bool whole = i + 8 <= head_dim;
-        if (!whole) memcpy(eight, q + i, 4);
-        int16x8_t words = vmovl_s8(vreinterpret_s8_u8(vld1_u8(whole ? q + i : eight)));
-        vst1q_f32(to + i, vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), scale));
-        if (whole)
-            vst1q_f32(to + i + 4, vmulq_f32(vcvtq_f32_s32(vmovl_high_s16(words)), scale));
     }
 }
 
@@ -192,22 +215,24 @@ static inline float32x4_t mask_rows(float32x4_t score, const query *it, size_t r
     return vbslq_f32(seen, score, vdupq_n_f32(-INFINITY));
 }
 
-/* Scores of one query and `rows` rows → shares e^(score - largest). */
-static inline void find_shares(query *it, float32x4_t shares[ROWS / 4], size_t rows)
+/* Scores of one query and ROWS rows → shares e^(score - largest). */
+static inline void find_shares(query *it, float32x4_t shares[ROWS / 4])
 {
-    float32x4_t top = shares[0], total = vdupq_n_f32(0);
-    for (size_t r = 1; r < rows / 4; r++) top = vmaxnmq_f32(top, shares[r]);
+    float32x4_t top = vmaxnmq_f32(vmaxnmq_f32(shares[0], shares[1]),
+                                  vmaxnmq_f32(shares[2], shares[3]));
     float largest = vmaxnmvq_f32(top), before = it->largest;
     if (largest < before || isnan(largest)) largest = before;
     /* With nothing seen yet every share is e^-infinity. */
     float reference = largest > -INFINITY ? largest : 0;
-    for (size_t r = 0; r < rows / 4; r++) {
-        shares[r] = exp_f32(vsubq_f32(shares[r], vdupq_n_f32(reference)));
-        total = vaddq_f32(total, shares[r]);
-    }
-    it->keep = largest > before ? vgetq_lane_f32(exp_f32(vdupq_n_f32(before - reference)), 0) : 1;
+    for (size_t r = 0; r < ROWS / 4; r++) shares[r] = vsubq_f32(shares[r], vdupq_n_f32(reference));
+    exp_vectors(shares, ROWS / 4);
+    float total = vaddvq_f32(vaddq_f32(vaddq_f32(shares[0], shares[1]),
+                                       vaddq_f32(shares[2], shares[3])));
+    it->keep = 1;
+    if (largest > before)
+        it->keep = vgetq_lane_f32(exp_f32(vdupq_n_f32(before - reference)), 0);
     it->largest = largest;
-    it->total = it->total * it->keep + vaddvq_f32(total);
+    it->total = it->total * it->keep + total;
 }
 
 /* Scores of n queries and `rows` rows (1 … ROWS) from `row` on. keys[r]: row r, or the
@@ -222,6 +247,8 @@ ALWAYS_INLINE void score_tile(query *queries, float32x4_t shares[][ROWS / 4],
         for (size_t i = 0; i < n; i++)
             shares[i][r / 4] = mask_rows(vmulq_n_f32(scores[i], scale), &queries[i], row + r);
     }
+    for (size_t r = (rows + 3) / 4; r < ROWS / 4; r++)
+        for (size_t i = 0; i < n; i++) shares[i][r] = vdupq_n_f32(-INFINITY);
 }
 
 /* --- values ----------------------------------------------------------------------------------- */
@@ -322,7 +349,7 @@ ALWAYS_INLINE void attend_block(query *queries, size_t count, const vti_attentio
     if (direct) load = NULL;
     find_rows(at, buffer, a->k, row_bytes, row, rows, a->head_dim, load);
     (direct ? score_f16 : score_f32)(queries, count, shares, at, row, rows, a->head_dim, a->scale);
-    for (size_t i = 0; i < count; i++) find_shares(&queries[i], shares[i], (rows + 3) / 4 * 4);
+    for (size_t i = 0; i < count; i++) find_shares(&queries[i], shares[i]);
     find_rows(at, buffer, a->v, row_bytes, row, rows, a->head_dim, load);
     (direct ? add_f16 : add_f32)(queries, count, shares, at, rows, a->head_dim);
 }

@@ -60,13 +60,29 @@ static float sum_of_squares(const float *x, size_t n)
     return vaddvq_f32(vaddq_f32(vaddq_f32(sums[0], sums[1]), vaddq_f32(sums[2], sums[3])));
 }
 
+/* y = x × factor */
+static void scale(float *y, const float *x, float factor, size_t n)
+{
+    size_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        float32x4_t v[4];
+        for (size_t j = 0; j < 4; j++) v[j] = vld1q_f32(x + i + LANES * j);
+        for (size_t j = 0; j < 4; j++) vst1q_f32(y + i + LANES * j, vmulq_n_f32(v[j], factor));
+    }
+    for (; i < n; i++) y[i] = x[i] * factor;
+}
+
 static void rms_norm(float *y, const float *x, const float *weight, size_t n, float eps)
 {
-    float scale = 1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps);
+    float factor = 1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps);
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        vst1q_f32(y + i, vmulq_f32(vmulq_n_f32(vld1q_f32(x + i), scale), vld1q_f32(weight + i)));
-    for (; i < n; i++) y[i] = x[i] * scale * weight[i];
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        float32x4_t v[4];
+        for (size_t j = 0; j < 4; j++) v[j] = vmulq_n_f32(vld1q_f32(x + i + LANES * j), factor);
+        for (size_t j = 0; j < 4; j++)
+            vst1q_f32(y + i + LANES * j, vmulq_f32(v[j], vld1q_f32(weight + i + LANES * j)));
+    }
+    for (; i < n; i++) y[i] = x[i] * factor * weight[i];
 }
 
 static inline void rotate_pair(float *a, float *b, const float *cos_sin)
@@ -156,6 +172,12 @@ static void add(float *y, const float *x, size_t n) { map(y, y, x, n, sum); }
 static void add_scaled(float *y, const float *x, float factor, size_t n)
 {
     size_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        float32x4_t v[4];
+        for (size_t j = 0; j < 4; j++)
+            v[j] = vfmaq_n_f32(vld1q_f32(y + i + LANES * j), vld1q_f32(x + i + LANES * j), factor);
+        for (size_t j = 0; j < 4; j++) vst1q_f32(y + i + LANES * j, v[j]);
+    }
     for (; i + LANES <= n; i += LANES)
         vst1q_f32(y + i, vfmaq_n_f32(vld1q_f32(y + i), vld1q_f32(x + i), factor));
     for (; i < n; i++) y[i] += x[i] * factor;
@@ -182,6 +204,13 @@ static void softmax(float *x, size_t n)
 {
     float32x4_t top = vdupq_n_f32(largest(x, n)), total = vdupq_n_f32(0);
     size_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        float32x4_t e[4];
+        for (size_t j = 0; j < 4; j++) e[j] = vsubq_f32(vld1q_f32(x + i + LANES * j), top);
+        exp_vectors(e, 4);
+        for (size_t j = 0; j < 4; j++) vst1q_f32(x + i + LANES * j, e[j]);
+        total = vaddq_f32(total, vaddq_f32(vaddq_f32(e[0], e[1]), vaddq_f32(e[2], e[3])));
+    }
     for (; i + LANES <= n; i += LANES) {
         float32x4_t e = exp_f32(vsubq_f32(vld1q_f32(x + i), top));
         vst1q_f32(x + i, e);
@@ -192,10 +221,7 @@ static void softmax(float *x, size_t n)
         store_tail(x + i, e, n - i);
         total = vaddq_f32(total, e);
     }
-    float whole = vaddvq_f32(total);
-    for (i = 0; i + LANES <= n; i += LANES)
-        vst1q_f32(x + i, vdivq_f32(vld1q_f32(x + i), vdupq_n_f32(whole)));
-    for (; i < n; i++) x[i] /= whole;
+    scale(x, x, 1.0f / vaddvq_f32(total), n);
 }
 
 static size_t argmax(const float *x, size_t n)
