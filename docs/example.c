@@ -1,7 +1,10 @@
 /* example.c: a complete program on libvoltron. Continues a text and prints it as it comes.
  *
- *   cc example.c -lvoltron $(pkg-config --libs libuv libpcre2-8 libutf8proc libsodium libzstd) \
- *      -lm -pthread -o example
+ * After `make lib`, in the source tree (installed with the default PREFIX, the compiler needs
+ * neither -I nor -L; with another one -I$PREFIX/include -L$PREFIX/lib):
+ *
+ *   cc docs/example.c -Iinclude -Lbuild -lvoltron \
+ *      $(pkg-config --libs libuv libpcre2-8 libutf8proc libsodium libzstd) -lm -pthread -o example
  *   ./example model.gguf "Once upon a time"
  */
 #include <stdio.h>
