@@ -157,8 +157,8 @@ typedef struct vt_model_params {
 } vt_model_params;
 
 typedef struct vt_model_info {
-    const char *architecture; /* "qwen2", "llama" */
-    const char *name;         /* general.name, or "" */
+    const char *architecture; /* "qwen2", "qwen2moe", "qwen3", "gemma3", "llama" */
+    const char *name;         /* general.name, fit for a terminal, or "" */
     uint32_t layers;
     uint32_t embedding_length; /* d */
     uint32_t heads, kv_heads, head_dim;

@@ -16,7 +16,9 @@ static vt_status read_name(vt_model *model, vt_error *err)
     vti_gguf_string name = {"", 0};
     VTI_TRY(vti_gguf_get_string(model->gguf, "general.name", false, &name, err));
     model->name = strndup(name.data, name.bytes < 256 ? name.bytes : 256);
-    return model->name ? VT_OK : vti_fail(err, VT_ERR_MEMORY, "no memory for the model's name");
+    if (!model->name) return vti_fail(err, VT_ERR_MEMORY, "no memory for the model's name");
+    vti_make_printable(model->name);
+    return VT_OK;
 }
 
 static vt_status check_vocabulary(const vt_model *model, vt_error *err)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "fuzz/session_body.h"
@@ -28,6 +29,27 @@ static void draw_future(vt_token *out)
         if (vt_session_next(session, &out[i], &err) != VT_OK) fail_msg("%s", err.message);
 }
 
+/* Another program writes to the file between the two times it is read: its new contents. The
+ * library goes to the beginning of each with lseek, which is this one here. */
+static struct {
+    int file;
+    int begun; /* times */
+    const unsigned char *bytes;
+    size_t count;
+} intruder;
+
+off_t lseek(int descriptor, off_t offset, int whence)
+{
+    if (intruder.bytes && ++intruder.begun == 2) {
+        if (ftruncate(intruder.file, 0) != 0 ||
+            pwrite(intruder.file, intruder.bytes, intruder.count, 0) < 0)
+            return -1;
+        intruder.bytes = NULL;
+        intruder.begun = 0;
+    }
+    return syscall(SYS_lseek, descriptor, offset, whence);
+}
+
 /* Loads bytes without a disk. */
 static vt_status load(const unsigned char *bytes, size_t count, vt_error *err)
 {
@@ -36,6 +58,7 @@ static vt_status load(const unsigned char *bytes, size_t count, vt_error *err)
     size_t blob_bytes;
     int memory = memfd_create("session", MFD_CLOEXEC);
     assert_true(memory >= 0 && write(memory, bytes, count) == (ssize_t)count);
+    intruder.file = memory;
     snprintf(name, sizeof name, "/proc/self/fd/%d", memory);
     *err = (vt_error){0};
     vt_status status = vt_session_load(session, name, &blob, &blob_bytes, err);
@@ -236,6 +259,52 @@ static void rows_that_are_no_numbers(void **state)
     free(body);
 }
 
+static void longer_session(const char *name)
+{
+    static const vt_token ids[200] = {1, 2, 3};
+    vt_session_params params = vt_session_params_default();
+    vt_session *longer;
+    params.context_tokens = 256;
+    assert_int_equal(vt_session_open(model, &params, &longer, NULL), VT_OK);
+    assert_int_equal(vt_session_feed(longer, ids, 200, NULL), VT_OK);
+    assert_int_equal(vt_session_save(longer, name, blob_text, sizeof blob_text, NULL), VT_OK);
+    vt_session_close(longer);
+}
+
+/* A session that was not checked must not get in behind the back of one that was. */
+static void changed_while_it_is_read(void **state)
+{
+    (void)state;
+    vt_error err;
+    char name[80];
+    size_t count;
+    snprintf(name, sizeof name, "%s/longer.vts", folder);
+    longer_session(name);
+    hold_something();
+    unsigned char *longer = test_read_file(name, &intruder.count);
+    intruder.bytes = longer;
+    assert_int_equal(load(file, file_bytes, &err), VT_ERR_IO);
+    assert_null(intruder.bytes); /* it was written */
+    assert_non_null(strstr(err.message, "changed while it was read"));
+    assert_unchanged();
+    free(longer);
+    unlink(name);
+    /* The same numbers, other rows behind them. */
+    size_t body_bytes, packed_bytes;
+    uint8_t *body = session_body_unpack(file, file_bytes, &body_bytes);
+    body[body_bytes - 1] ^= 1;
+    uint8_t *packed = session_body_pack(body, body_bytes, &packed_bytes);
+    packed[packed_bytes - 1] ^= 1; /* of the checksum */
+    intruder.bytes = packed;
+    intruder.count = packed_bytes;
+    assert_int_equal(load(file, file_bytes, &err), VT_ERR_FORMAT);
+    vt_session_history(session, &count);
+    assert_int_equal(count, 0);
+    free(packed);
+    free(body);
+    assert_int_equal(load(file, file_bytes, &err), VT_OK);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -278,7 +347,7 @@ int main(void)
         cmocka_unit_test(every_truncation), cmocka_unit_test(every_byte_flipped),
         cmocka_unit_test(something_behind_the_end), cmocka_unit_test(other_version),
         cmocka_unit_test(wrong_numbers), cmocka_unit_test(huge_window),
-        cmocka_unit_test(rows_that_are_no_numbers),
+        cmocka_unit_test(rows_that_are_no_numbers), cmocka_unit_test(changed_while_it_is_read),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
