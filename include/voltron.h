@@ -533,6 +533,11 @@ vt_status vt_chat_get(const vt_chat *chat, size_t index, vt_role *role, const ch
 /* Forgets all but the first `count` messages. The system text stays. */
 void vt_chat_truncate(vt_chat *chat, size_t count);
 
+/* Of the messages, the oldest that no longer are in the context (VT_CONTEXT_SHIFT), an even number.
+ * They can be set for a conversation that is read back: VT_ERR_ARGUMENT if it is not so many. */
+size_t vt_chat_left_out(const vt_chat *chat);
+vt_status vt_chat_leave_out(vt_chat *chat, size_t messages, vt_error *err);
+
 /* The whole conversation up to where the answer begins, as tokens (as for vt_tokenize, *count is
  * what is needed if the room does not suffice) and as text (as for snprintf; BOS and EOS by their
  * names). The last message must be a user's. */

@@ -159,7 +159,7 @@ static void end_of_stream(vti_peer *peer, int error)
                       "it is");
     else
         vti_peer_fail(peer, VTI_NET_ERR_LOST, "the connection broke%s%s", error ? ": " : "",
-                      error ? uv_strerror(-error) : " (its process ended?)");
+                      error ? uv_strerror(-error) : " (its process ended, or it gave us up)");
 }
 
 /* One read. False: there is nothing more now, or the stream ended. */

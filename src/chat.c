@@ -179,6 +179,19 @@ void vt_chat_truncate(vt_chat *chat, size_t count)
     if (chat->left_out > chat->count) chat->left_out = 0;
 }
 
+size_t vt_chat_left_out(const vt_chat *chat) { return chat->left_out; }
+
+vt_status vt_chat_leave_out(vt_chat *chat, size_t messages, vt_error *err)
+{
+    if (messages > chat->count || messages % 2)
+        return vti_fail(err, VT_ERR_ARGUMENT,
+                        "%zu messages cannot be left out of %zu; expected an even number, no more "
+                        "than there are",
+                        messages, chat->count);
+    chat->left_out = messages;
+    return VT_OK;
+}
+
 /* --- writing out ------------------------------------------------------------------------------ */
 
 static vt_status render(const vt_chat *chat, size_t first, vti_rendering *out, vt_error *err)

@@ -64,6 +64,8 @@ static vt_status find_target(vti_save_writer *w, const char *path, vt_error *err
 {
     struct stat info;
     w->path = realpath(path, NULL);
+    if (!w->path && lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
+        return vti_fail(err, VT_ERR_IO, "cannot write %s: it is a link to nothing", path);
     if (!w->path) w->path = strdup(path); /* a new file, or the reason comes when it is written */
     if (!w->path) return vti_fail(err, VT_ERR_MEMORY, "no memory to write %s", path);
     if (stat(w->path, &info) != 0 || S_ISREG(info.st_mode)) return VT_OK;

@@ -14,12 +14,8 @@
 
 enum { PATIENCE_MS = 30000 };
 
-test_pty *test_pty_start(const char *arguments)
+static test_pty *start(const char *line)
 {
-    const char *runner = getenv("VOLTRON_RUNNER");
-    char line[8192];
-    snprintf(line, sizeof line, "exec %s %s/voltron-run %s", runner ? runner : "",
-             test_bin_folder(), arguments);
     test_pty *pty = calloc(1, sizeof *pty);
     struct winsize size = {.ws_row = 24, .ws_col = 80};
     if (openpty(&pty->fd, &pty->terminal, NULL, NULL, &size) != 0) fail_msg("no terminal");
@@ -32,6 +28,24 @@ test_pty *test_pty_start(const char *arguments)
         _exit(127);
     }
     return pty;
+}
+
+static test_pty *start_between(const char *before, const char *arguments, const char *behind)
+{
+    const char *runner = getenv("VOLTRON_RUNNER");
+    char line[8192];
+    snprintf(line, sizeof line, "%s %s %s/voltron-run %s%s", before, runner ? runner : "",
+             test_bin_folder(), arguments, behind);
+    return start(line);
+}
+
+test_pty *test_pty_start(const char *arguments) { return start_between("exec", arguments, ""); }
+
+test_pty *test_pty_start_job(const char *arguments, const char *then)
+{
+    char behind[256];
+    snprintf(behind, sizeof behind, "; %s", then);
+    return start_between("set -m;", arguments, behind);
 }
 
 void test_pty_send_bytes(test_pty *pty, const char *data, size_t bytes)

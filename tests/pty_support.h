@@ -19,6 +19,9 @@ typedef struct test_pty {
 /* Starts "voltron-run ARGUMENTS" (a shell line) on a terminal of 80 columns. */
 test_pty *test_pty_start(const char *arguments);
 
+/* The same as a job of a shell, which runs `then` when it is suspended (such as "sleep 1; fg"). */
+test_pty *test_pty_start_job(const char *arguments, const char *then);
+
 void test_pty_send(test_pty *pty, const char *text);
 void test_pty_send_bytes(test_pty *pty, const char *data, size_t bytes);
 

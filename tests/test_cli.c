@@ -1,4 +1,5 @@
 /* voltron-run as a user or a script meets it: output, messages, exit codes. */
+#include "cli_support.h"
 #include "support.h"
 
 #include <ctype.h>
@@ -13,178 +14,122 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef struct result {
-    int code; /* exit code, or 128 + signal */
-    char *out, *err;
-} result;
-
-static char folder[] = "/tmp/voltron-cli-XXXXXX";
-
-static void path_in(char *buffer, size_t capacity, const char *name)
-{
-    snprintf(buffer, capacity, "%s/%s", folder, name);
-}
-
-/* Runs a shell command line in which RUN stands for voltron-run. */
-static result run(const char *line)
-{
-    char command[8192], out[256], err[256], program[1024];
-    const char *runner = getenv("VOLTRON_RUNNER");
-    path_in(out, sizeof out, "out");
-    path_in(err, sizeof err, "err");
-    snprintf(program, sizeof program, "%s %s/voltron-run", runner ? runner : "", test_bin_folder());
-    size_t at = 0;
-    for (const char *c = line; *c && at < sizeof command - 1300;) {
-        if (strncmp(c, "RUN", 3) == 0) {
-            at += (size_t)snprintf(command + at, sizeof command - at, "%s", program);
-            c += 3;
-        } else {
-            command[at++] = *c++;
-        }
-    }
-    command[at] = 0;
-    char full[1024];
-    /* bash -c with a name of its own: $0 is a path for scratch files. */
-    setenv("VOLTRON_TEST_LINE", command, 1);
-    snprintf(full, sizeof full, "bash -c \"$VOLTRON_TEST_LINE\" %s/scratch >%s 2>%s </dev/null",
-             folder, out, err);
-    int status = system(full);
-    result r = {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), NULL, NULL};
-    r.out = (char *)test_read_file(out, NULL);
-    r.err = (char *)test_read_file(err, NULL);
-    return r;
-}
-
-static void done(result *r)
-{
-    free(r->out);
-    free(r->err);
-}
-
-/* Runs, checks the exit code and that both texts occur (NULL: not looked at). */
-static void expect(const char *line, int code, const char *in_out, const char *in_err)
-{
-    result r = run(line);
-    if (r.code != code) fail_msg("%s: exit code %d, expected %d\n%s", line, r.code, code, r.err);
-    if (in_out && !strstr(r.out, in_out)) fail_msg("%s: no \"%s\" in:\n%s", line, in_out, r.out);
-    if (in_err && !strstr(r.err, in_err)) fail_msg("%s: no \"%s\" in:\n%s", line, in_err, r.err);
-    done(&r);
-}
-
 static void help(void **state)
 {
     (void)state;
     static const char *const commands[] = {"run",      "worker", "inspect",
                                            "tokenize", "logits", "ppl"};
-    expect("RUN --help", 0, "voltron-run", NULL);
-    expect("RUN", 2, NULL, "Usage");
-    expect("RUN --version", 0, "voltron-run 0.", NULL);
+    test_cli_expect("RUN --help", 0, "voltron-run", NULL);
+    test_cli_expect("RUN", 2, NULL, "Usage");
+    test_cli_expect("RUN --version", 0, "voltron-run 0.", NULL);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         char line[64];
         snprintf(line, sizeof line, "RUN %s --help", commands[i]);
-        expect(line, 0, "Usage: voltron-run", NULL);
+        test_cli_expect(line, 0, "Usage: voltron-run", NULL);
     }
 }
 
 static void wrong_usage(void **state)
 {
     (void)state;
-    expect("RUN fly", 2, NULL, "unknown command \"fly\"");
-    expect("RUN 'Once upon'", 2, NULL, "-p \"Once upon\"");
-    expect("RUN -p x --split 3,3", 2, NULL, "needs devices");
-    expect("RUN -p x --temprature 1", 2, NULL, "did you mean --temperature?");
-    expect("RUN -p x --top-k many", 2, NULL, "--top-k: \"many\"");
-    expect("RUN -p x --top-k -3", 2, NULL, "--top-k: \"-3\"");
-    expect("RUN -p x --top-p 1.5", 2, NULL, "--top-p: \"1.5\"");
-    expect("RUN -p x --temperature nan", 2, NULL, "--temperature");
-    expect("RUN -p x --typical 0", 2, NULL, "--typical: \"0\"");
-    expect("RUN -p x --frequency-penalty 200", 2, NULL, "from -100 to 100");
-    expect("RUN -p x --logit-bias 7", 2, NULL, "--logit-bias: \"7\"");
-    expect("RUN -p x --logit-bias 7:1,8:", 2, NULL, "--logit-bias: \"7:1,8:\"");
-    expect("RUN -p x --logit-bias 9999:1", 2, NULL, "9999 does not exist, expected 0 to 2047");
-    expect("RUN -p x --stop ''", 2, NULL, "--stop: \"\"");
-    expect("RUN -p x --logprobs 3", 2, NULL, "needs --json");
-    expect("RUN -p x --json --logprobs 101", 2, NULL, "from 1 to 100");
-    expect("RUN -p x --kv f8", 2, NULL, "f16, f32 or q8");
-    expect("RUN -p x -n", 2, NULL, "--tokens needs a value");
-    expect("RUN -p x -f y", 2, NULL, "exclude each other");
-    expect("RUN worker --memory lots", 2, NULL, "--memory: \"lots\"");
-    expect("RUN worker --listen nowhere", 2, NULL, "nowhere");
-    expect("RUN inspect a b", 2, NULL, "unexpected argument \"b\"");
-    expect("RUN -p x --local 2 --devices 127.0.0.1:1", 2, NULL, "exclude each other");
-    expect("RUN -p x --devices 127.0.0.1:1,,", 2, NULL, "--devices");
-    expect("RUN -p x --split 3,x", 2, NULL, "--split");
-    expect("RUN -p x --local 2 --split 3,2", 2, NULL, "5 layers");
-    expect("RUN logits --ids x", 2, NULL, "-o");
+    test_cli_expect("RUN fly", 2, NULL, "unknown command \"fly\"");
+    test_cli_expect("RUN 'Once upon'", 2, NULL, "-p \"Once upon\"");
+    test_cli_expect("RUN -p x --split 3,3", 2, NULL, "needs devices");
+    test_cli_expect("RUN -p x --temprature 1", 2, NULL, "did you mean --temperature?");
+    test_cli_expect("RUN -p x --top-k many", 2, NULL, "--top-k: \"many\"");
+    test_cli_expect("RUN -p x --top-k -3", 2, NULL, "--top-k: \"-3\"");
+    test_cli_expect("RUN -p x --top-p 1.5", 2, NULL, "--top-p: \"1.5\"");
+    test_cli_expect("RUN -p x --temperature nan", 2, NULL, "--temperature");
+    test_cli_expect("RUN -p x --typical 0", 2, NULL, "--typical: \"0\"");
+    test_cli_expect("RUN -p x --frequency-penalty 200", 2, NULL, "from -100 to 100");
+    test_cli_expect("RUN -p x --logit-bias 7", 2, NULL, "--logit-bias: \"7\"");
+    test_cli_expect("RUN -p x --logit-bias 7:1,8:", 2, NULL, "--logit-bias: \"7:1,8:\"");
+    test_cli_expect("RUN -p x --logit-bias 9999:1", 2, NULL, "9999 does not exist, expected 0 to 2047");
+    test_cli_expect("RUN -p x --stop ''", 2, NULL, "--stop: \"\"");
+    test_cli_expect("RUN -p x --logprobs 3", 2, NULL, "needs --json");
+    test_cli_expect("RUN -p x --json --logprobs 101", 2, NULL, "from 1 to 100");
+    test_cli_expect("RUN -p x --kv f8", 2, NULL, "f16, f32 or q8");
+    test_cli_expect("RUN -p x -n", 2, NULL, "--tokens needs a value");
+    test_cli_expect("RUN -p x -f y", 2, NULL, "exclude each other");
+    test_cli_expect("RUN worker --memory lots", 2, NULL, "--memory: \"lots\"");
+    test_cli_expect("RUN worker --listen nowhere", 2, NULL, "nowhere");
+    test_cli_expect("RUN inspect a b", 2, NULL, "unexpected argument \"b\"");
+    test_cli_expect("RUN -p x --local 2 --devices 127.0.0.1:1", 2, NULL, "exclude each other");
+    test_cli_expect("RUN -p x --devices 127.0.0.1:1,,", 2, NULL, "--devices");
+    test_cli_expect("RUN -p x --split 3,x", 2, NULL, "--split");
+    test_cli_expect("RUN -p x --local 2 --split 3,2", 2, NULL, "5 layers");
+    test_cli_expect("RUN logits --ids x", 2, NULL, "-o");
 }
 
 static void bad_files(void **state)
 {
     (void)state;
-    expect("RUN -m /nonexistent.gguf -p x", 3, NULL, "/nonexistent.gguf");
-    expect("RUN inspect README.md", 4, NULL, "README.md");
-    expect("RUN -m Makefile -p x", 4, NULL, "Makefile");
-    expect("RUN -m /tmp -p x", 3, NULL, "/tmp");
-    expect("echo '[1, x]' | RUN logits --ids - -o /tmp/none", 4, NULL, "standard input");
-    expect("echo '[1, 99999]' | RUN logits --ids - -o /tmp/none", 2, NULL, "99999");
-    expect("echo '{}' | RUN logits --ids - -o /tmp/none", 4, NULL, "token id");
-    expect("echo '[1]' | RUN logits --ids - -o /nonexistent/x", 3, NULL, "/nonexistent/x");
-    expect("echo 1 2 99999 | RUN tokenize --decode", 2, NULL, "99999");
-    expect("RUN ppl --text /nonexistent", 3, NULL, "/nonexistent");
-    expect("RUN -p x --key /nonexistent --devices 127.0.0.1:1", 2, NULL, "/nonexistent");
+    test_cli_expect("RUN -m /nonexistent.gguf -p x", 3, NULL, "/nonexistent.gguf");
+    test_cli_expect("RUN inspect README.md", 4, NULL, "README.md");
+    test_cli_expect("RUN -m Makefile -p x", 4, NULL, "Makefile");
+    test_cli_expect("RUN -m /tmp -p x", 3, NULL, "/tmp");
+    test_cli_expect("echo '[1, x]' | RUN logits --ids - -o /tmp/none", 4, NULL, "standard input");
+    test_cli_expect("echo '[1, 99999]' | RUN logits --ids - -o /tmp/none", 2, NULL, "99999");
+    test_cli_expect("echo '{}' | RUN logits --ids - -o /tmp/none", 4, NULL, "token id");
+    test_cli_expect("echo '[1]' | RUN logits --ids - -o /nonexistent/x", 3, NULL, "/nonexistent/x");
+    test_cli_expect("echo 1 2 99999 | RUN tokenize --decode", 2, NULL, "99999");
+    test_cli_expect("RUN ppl --text /nonexistent", 3, NULL, "/nonexistent");
+    test_cli_expect("RUN -p x --key /nonexistent --devices 127.0.0.1:1", 2, NULL, "/nonexistent");
 }
 
 /* What could not be written is an error; nothing that is not ours is touched. */
 static void output_files(void **state)
 {
     (void)state;
-    expect("RUN --help >/dev/full", 3, NULL, "standard output");
-    expect("RUN tokenize -p x >/dev/full", 3, NULL, "standard output");
-    expect("RUN -p x -n 2 --json >/dev/full", 3, NULL, "standard output");
-    expect("RUN -p x -n 2 --local 2 <&-", 0, NULL, NULL);
-    expect("echo '[1,2]' >$0.ids; RUN logits --ids $0.ids -o $0.out && RUN logits --ids $0.ids"
-           " -o /dev/null && test -c /dev/null && test -s $0.out",
+    test_cli_expect("RUN --help >/dev/full", 3, NULL, "standard output");
+    test_cli_expect("RUN tokenize -p x >/dev/full", 3, NULL, "standard output");
+    test_cli_expect("RUN -p x -n 2 --json >/dev/full", 3, NULL, "standard output");
+    test_cli_expect("RUN -p x -n 2 --local 2 <&-", 0, NULL, NULL);
+    test_cli_expect("echo '[1,2]' >$DIR/ids; RUN logits --ids $DIR/ids -o $DIR/made && "
+           "RUN logits --ids $DIR/ids -o /dev/null && test -c /dev/null && test -s $DIR/made",
            0, NULL, NULL);
     /* A failure leaves an earlier result as it was. */
-    expect("cp $0.out $0.copy; echo '[1,99999]' >$0.ids; RUN logits --ids $0.ids -o $0.out; code=$?;"
-           " cmp $0.out $0.copy && test ! -e $0.out.part && exit $code",
+    test_cli_expect("cp $DIR/made $DIR/copy; echo '[1,99999]' >$DIR/ids; "
+           "RUN logits --ids $DIR/ids -o $DIR/made; code=$?;"
+           " cmp $DIR/made $DIR/copy && test ! -e $DIR/made.part && exit $code",
            2, NULL, "99999");
-    expect("ulimit -n 6; RUN worker --listen 127.0.0.1:0", 8, NULL, "ulimit -n");
-    expect("mkfifo $0.fifo; RUN -p x --devices 127.0.0.1:1 --key $0.fifo", 2, NULL, "not a file");
-    expect("printf '1 2\\0 3' | RUN tokenize --decode", 4, NULL, "NUL");
+    test_cli_expect("ulimit -n 6; RUN worker --listen 127.0.0.1:0", 8, NULL, "ulimit -n");
+    test_cli_expect("mkfifo $DIR/fifo; RUN -p x --devices 127.0.0.1:1 --key $DIR/fifo", 2, NULL,
+                    "not a file");
+    test_cli_expect("printf '1 2\\0 3' | RUN tokenize --decode", 4, NULL, "NUL");
 }
 
 static void story(void **state)
 {
     (void)state;
-    result a = run("RUN -p 'Once upon a time' -n 30 --seed 5");
-    result b = run("RUN -p 'Once upon a time' -n 30 --seed 5");
-    result c = run("RUN -p 'Once upon a time' -n 30 --seed 6");
+    test_result a = test_cli("RUN -p 'Once upon a time' -n 30 --seed 5");
+    test_result b = test_cli("RUN -p 'Once upon a time' -n 30 --seed 5");
+    test_result c = test_cli("RUN -p 'Once upon a time' -n 30 --seed 6");
     assert_int_equal(a.code, 0);
     assert_memory_equal(a.out, "Once upon a time", 16);
     assert_true(strlen(a.out) > 60);
     assert_string_equal(a.out, b.out);
     assert_string_not_equal(a.out, c.out);
     assert_non_null(strstr(a.err, "tok/s"));
-    done(&a);
-    done(&b);
-    done(&c);
-    expect("echo 'Once upon' | RUN -n 1 -t 0", 0, "Once upon", NULL);
-    expect("RUN -p '' -n 5 -t 0", 0, NULL, "answer 5 tokens");
-    expect("RUN -p x -n 1 -c 2000", 0, NULL, "trained for");
+    test_result_free(&a);
+    test_result_free(&b);
+    test_result_free(&c);
+    test_cli_expect("echo 'Once upon' | RUN -n 1 -t 0", 0, "Once upon", NULL);
+    test_cli_expect("RUN -p '' -n 5 -t 0", 0, NULL, "answer 5 tokens");
+    test_cli_expect("RUN -p x -n 1 -c 2000", 0, NULL, "trained for");
 }
 
 static void local_cluster(void **state)
 {
     (void)state;
-    result one = run("RUN -p 'The little fox' -n 40 --temperature 0");
-    result three = run("RUN --local 3 -p 'The little fox' -n 40 --temperature 0");
+    test_result one = test_cli("RUN -p 'The little fox' -n 40 --temperature 0");
+    test_result three = test_cli("RUN --local 3 -p 'The little fox' -n 40 --temperature 0");
     assert_int_equal(three.code, 0);
     assert_string_equal(one.out, three.out);
     assert_non_null(strstr(three.err, "this one (main)"));
     assert_non_null(strstr(three.err, "4 … 5"));
-    done(&one);
-    done(&three);
+    test_result_free(&one);
+    test_result_free(&three);
 }
 
 /* What a run prints as its text. */
@@ -192,21 +137,21 @@ static void expect_text(const char *options, const char *before, const char *wor
 {
     char line[700];
     snprintf(line, sizeof line, "RUN -p 'Once upon a time' --no-echo -n 40 -t 0 %s", options);
-    result r = run(line);
+    test_result r = test_cli(line);
     if (r.code != 0) fail_msg("%s: %s", line, r.err);
     if (before) assert_string_equal(r.out, before);
     if (word && (strstr(r.out, word) != NULL) != found)
         fail_msg("%s: \"%s\" in:\n%s", line, word, r.out);
-    done(&r);
+    test_result_free(&r);
 }
 
 static void sampling_options(void **state)
 {
     (void)state;
     char text[512], line[600];
-    result r = run("RUN -p 'Once upon a time' --no-echo -n 40 -t 0");
+    test_result r = test_cli("RUN -p 'Once upon a time' --no-echo -n 40 -t 0");
     snprintf(text, sizeof text, "%s", r.out);
-    done(&r);
+    test_result_free(&r);
     /* Its fourth word, from the middle of it on, as a stop string. */
     char *word = text;
     for (int i = 0; i < 4; i++) word = strchr(word + 1, ' ');
@@ -223,7 +168,7 @@ static void sampling_options(void **state)
 static void json_log_probabilities(void **state)
 {
     (void)state;
-    result r = run("RUN -p 'Once upon a time' -n 6 -t 0 --json --logprobs 3 --stop zzzz");
+    test_result r = test_cli("RUN -p 'Once upon a time' -n 6 -t 0 --json --logprobs 3 --stop zzzz");
     json_t *object = json_loads(r.out, 0, NULL), *list = json_object_get(object, "logprobs");
     char text[200] = "";
     assert_int_equal(json_array_size(list), 6);
@@ -237,20 +182,20 @@ static void json_log_probabilities(void **state)
     }
     assert_string_equal(text, json_string_value(json_object_get(object, "text")));
     json_decref(object);
-    done(&r);
+    test_result_free(&r);
 }
 
 static void json_output(void **state)
 {
     (void)state;
-    result r = run("RUN --local 2 -p 'The little fox' -n 10 --temperature 0 --json");
+    test_result r = test_cli("RUN --local 2 -p 'The little fox' -n 10 --temperature 0 --json");
     json_t *object = json_loads(r.out, 0, NULL);
     assert_true(json_is_object(object));
     assert_int_equal(json_array_size(json_object_get(object, "devices")), 2);
     assert_true(strlen(json_string_value(json_object_get(object, "text"))) > 10);
     json_decref(object);
-    done(&r);
-    r = run("RUN inspect src/assets/stories-4m-f16.gguf --json");
+    test_result_free(&r);
+    r = test_cli("RUN inspect src/assets/stories-4m-f16.gguf --json");
     object = json_loads(r.out, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(object, "tensors")), 74);
     json_t *entries = json_object_get(object, "metadata");
@@ -260,28 +205,28 @@ static void json_output(void **state)
     assert_int_equal(json_integer_value(json_object_get(json_array_get(entries, 4), "value")),
                      1024);
     json_decref(object);
-    done(&r);
+    test_result_free(&r);
 }
 
 static void inspect(void **state)
 {
     (void)state;
-    expect("RUN inspect src/assets/stories-4m-f16.gguf", 0, "qwen2.attention.head_count_kv", NULL);
-    expect("RUN inspect src/assets/stories-4m-f16.gguf", 0, "4.07 million parameters", NULL);
+    test_cli_expect("RUN inspect src/assets/stories-4m-f16.gguf", 0, "qwen2.attention.head_count_kv", NULL);
+    test_cli_expect("RUN inspect src/assets/stories-4m-f16.gguf", 0, "4.07 million parameters", NULL);
 }
 
 static void tokenize_both_ways(void **state)
 {
     (void)state;
-    expect("RUN tokenize -p 'Once upon a time' | RUN tokenize --decode", 0, "Once upon a time",
+    test_cli_expect("RUN tokenize -p 'Once upon a time' | RUN tokenize --decode", 0, "Once upon a time",
            NULL);
-    expect("printf 'line one\\nl\\303\\266ve' | RUN tokenize | RUN tokenize --decode", 0,
+    test_cli_expect("printf 'line one\\nl\\303\\266ve' | RUN tokenize | RUN tokenize --decode", 0,
            "line one\nlöve", NULL);
-    expect("RUN tokenize -p '<|endoftext|>' --special", 0, "[2045]", NULL);
-    expect("RUN tokenize -p 'x' --bos --pieces", 0, "<|endoftext|>", NULL);
-    result r = run("RUN tokenize -p '<|endoftext|>'");
+    test_cli_expect("RUN tokenize -p '<|endoftext|>' --special", 0, "[2045]", NULL);
+    test_cli_expect("RUN tokenize -p 'x' --bos --pieces", 0, "<|endoftext|>", NULL);
+    test_result r = test_cli("RUN tokenize -p '<|endoftext|>'");
     assert_null(strstr(r.out, "2045")); /* user text makes no control token */
-    done(&r);
+    test_result_free(&r);
 }
 
 /* voltron-run logits writes what the library computes; here against the golden copy. */
@@ -289,12 +234,12 @@ static void logits_file(void **state)
 {
     (void)state;
     char line[512], path[256];
-    path_in(path, sizeof path, "logits");
+    snprintf(path, sizeof path, "%s/logits", test_cli_folder());
     for (int devices = 1; devices <= 3; devices += 2) {
         snprintf(line, sizeof line,
                  "RUN logits --ids tests/data/default-ids.json -o %s --kv f32 --local %d", path,
                  devices);
-        expect(line, 0, NULL, "16 x 2048 logits");
+        test_cli_expect(line, 0, NULL, "16 x 2048 logits");
         size_t bytes, expected_bytes;
         float *got = (float *)(void *)test_read_file(path, &bytes);
         float *expected =
@@ -314,40 +259,40 @@ static void perplexity(void **state)
                        "<|endoftext|>\\nThe dog was happy. The end.\\n";
     char line[512];
     snprintf(line, sizeof line, "printf '%s' | RUN ppl --text - --json", text);
-    result r = run(line);
+    test_result r = test_cli(line);
     json_t *object = json_loads(r.out, 0, NULL);
     double value = json_number_value(json_object_get(object, "perplexity"));
     json_int_t tokens = json_integer_value(json_object_get(object, "tokens"));
     assert_true(value > 2 && value < 30);
     assert_true(tokens > 15 && tokens < 40);
     json_decref(object);
-    done(&r);
+    test_result_free(&r);
     /* Windows: more tokens than the context holds. */
     snprintf(line, sizeof line, "printf '%s' | RUN ppl --text - --context 8", text);
-    expect(line, 0, "perplexity", NULL);
-    expect("printf '' | RUN ppl --text -", 4, NULL, "no token");
-    expect("echo a | RUN ppl --text - --context 1", 2, NULL, "at least 2 tokens");
-    expect("echo a b c | RUN ppl --text - --context 2", 0, "perplexity", NULL);
+    test_cli_expect(line, 0, "perplexity", NULL);
+    test_cli_expect("printf '' | RUN ppl --text -", 4, NULL, "no token");
+    test_cli_expect("echo a | RUN ppl --text - --context 1", 2, NULL, "at least 2 tokens");
+    test_cli_expect("echo a b c | RUN ppl --text - --context 2", 0, "perplexity", NULL);
 }
 
 static void nobody_listens(void **state)
 {
     (void)state;
-    expect("RUN -p x --devices 127.0.0.1:1", 8, NULL, "127.0.0.1:1");
-    expect("RUN -p x --devices not-an-address", 2, NULL, "not-an-address");
+    test_cli_expect("RUN -p x --devices 127.0.0.1:1", 8, NULL, "127.0.0.1:1");
+    test_cli_expect("RUN -p x --devices not-an-address", 2, NULL, "not-an-address");
 }
 
 /* A worker from the command line: serves two main devices, then ends by SIGTERM. */
 static void worker_program(void **state)
 {
     (void)state;
-    expect("RUN worker --listen 127.0.0.1:0 >$0.port 2>$0.log & w=$!;"
+    test_cli_expect("RUN worker --listen 127.0.0.1:0 >$DIR/port 2>$DIR/log & w=$!;"
            "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do"
-           "  grep -q listening $0.port && break; sleep 0.1; done;"
-           "a=$(sed 's/listening on //' $0.port);"
+           "  grep -q listening $DIR/port && break; sleep 0.1; done;"
+           "a=$(sed 's/listening on //' $DIR/port);"
            "RUN -p 'The fox' -n 5 -t 0 --no-echo --devices $a &&"
            "RUN -p 'The fox' -n 5 -t 0 --no-echo --devices $a --split 1,5;"
-           "code=$?; kill -TERM $w; wait $w || code=99; cat $0.log >&2; rm -f $0.port $0.log;"
+           "code=$?; kill -TERM $w; wait $w || code=99; cat $DIR/log >&2; rm -f $DIR/port $DIR/log;"
            "exit $code",
            0, NULL, "layers 1..5 of 6");
 }
@@ -356,29 +301,15 @@ static void worker_program(void **state)
 static void interrupted(void **state)
 {
     (void)state;
-    expect("yes 'The little fox ran.' | head -n 40000 > $0.txt;"
-           "RUN -f $0.txt -c 300000 --local 2 --no-echo 2>$0.err & p=$!;"
-           "until grep -q device $0.err; do sleep 0.05; done; kill -INT $p; wait $p;"
-           "code=$?; cat $0.err >&2; rm -f $0.txt $0.err; exit $code",
+    test_cli_expect("yes 'The little fox ran.' | head -n 40000 > $DIR/txt;"
+           "RUN -f $DIR/txt -c 300000 --local 2 --no-echo 2>$DIR/told & p=$!;"
+           "until grep -q device $DIR/told; do sleep 0.05; done; kill -INT $p; wait $p;"
+           "code=$?; cat $DIR/told >&2; rm -f $DIR/txt $DIR/told; exit $code",
            130, NULL, "ended by interrupted");
-    expect("yes 'The little fox ran.' | head -n 40000 > $0.txt;"
-           "timeout --preserve-status -s INT 1 RUN ppl --text $0.txt;"
-           "code=$?; rm -f $0.txt; exit $code",
+    test_cli_expect("yes 'The little fox ran.' | head -n 40000 > $DIR/txt;"
+           "timeout --preserve-status -s INT 1 RUN ppl --text $DIR/txt;"
+           "code=$?; rm -f $DIR/txt; exit $code",
            130, NULL, NULL);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
 }
 
 int main(void)
@@ -393,5 +324,5 @@ int main(void)
         cmocka_unit_test(nobody_listens), cmocka_unit_test(worker_program),
         cmocka_unit_test(interrupted),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, test_cli_set_up, test_cli_tear_down);
 }

@@ -1,6 +1,7 @@
 /* Conversations with voltron-run: on a terminal, from scripts, over several devices. */
-#include "support.h"
+#include "cli_support.h"
 #include "pty_support.h"
+#include "support.h"
 
 #include "voltron.h"
 
@@ -12,63 +13,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define STORIES "src/assets/stories-4m-f16.gguf"
-#define CHAT "--chat-template chatml -t 0 "
-
-static char folder[] = "/tmp/voltron-chat-XXXXXX";
-
-/* Output of a shell line in which RUN stands for voltron-run and DIR for the test's folder;
- * malloc'd. stderr goes to DIR/err. */
-static char *run(const char *line, int expected_code)
-{
-    char command[8192], path[256];
-    const char *runner = getenv("VOLTRON_RUNNER");
-    snprintf(path, sizeof path, "%s/out", folder);
-    snprintf(command, sizeof command, "RUN() { %s %s/voltron-run \"$@\"; }; DIR=%s; { %s; } "
-             ">%s 2>%s/err </dev/null", runner ? runner : "", test_bin_folder(), folder, line, path,
-             folder);
-    setenv("VOLTRON_TEST_LINE", command, 1);
-    int status = system("bash -c \"$VOLTRON_TEST_LINE\"");
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    char *out = (char *)test_read_file(path, NULL);
-    if (code != expected_code) {
-        snprintf(path, sizeof path, "%s/err", folder);
-        fail_msg("%s: exit code %d, expected %d\n%s%s", line, code, expected_code, out,
-                 (char *)test_read_file(path, NULL));
-    }
-    return out;
-}
-
-/* stderr of the last run holds this. */
-static void said(const char *text)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/err", folder);
-    char *err = (char *)test_read_file(path, NULL);
-    if (!strstr(err, text)) fail_msg("no \"%s\" in:\n%s", text, err);
-    free(err);
-}
-
-static void check(const char *line, int code, const char *in_out, const char *in_err)
-{
-    char *out = run(line, code);
-    if (in_out && !strstr(out, in_out)) fail_msg("%s: no \"%s\" in:\n%s", line, in_out, out);
-    if (in_err) said(in_err);
-    free(out);
-}
-
 /* The history that the program wrote; malloc'd. */
 static char *history(void)
 {
     char path[256];
-    snprintf(path, sizeof path, "%s/voltron/history", folder);
+    snprintf(path, sizeof path, "%s/voltron/history", test_cli_folder());
     return (char *)test_read_file(path, NULL);
 }
 
 static void forget_history(void)
 {
     char path[256];
-    snprintf(path, sizeof path, "%s/voltron/history", folder);
+    snprintf(path, sizeof path, "%s/voltron/history", test_cli_folder());
     unlink(path);
 }
 
@@ -170,9 +126,6 @@ static void test_long_lines(void **state)
     free(lines);
 }
 
-/* Without its end a text goes on for ever. */
-#define ENDLESS "--logit-bias 2045:-inf --logit-bias 2047:-inf --context-full shift "
-
 static void test_interrupts(void **state)
 {
     (void)state;
@@ -232,7 +185,7 @@ static void test_terminal_is_restored(void **state)
 static void test_turns_on_a_terminal(void **state)
 {
     (void)state;
-    char *out = run("printf 'Tell me a story.\\nAnd then?\\n' | RUN -i " CHAT "-n 12", 0);
+    char *out = test_cli_output("printf 'Tell me a story.\\nAnd then?\\n' | RUN -i " CHAT "-n 12", 0);
     char *second = strchr(out, '\n');
     assert_non_null(second);
     *second++ = 0;
@@ -271,14 +224,16 @@ static void test_control_characters(void **state)
     test_pty *pty = test_pty_start("-p x -n 3 -t 0 --logit-bias 27:1000");
     test_pty_expect(pty, "x^[^[^[");
     assert_int_equal(test_pty_finish(pty), 0);
-    check("RUN -p x -n 3 -t 0 --logit-bias 27:1000", 0, "x\033\033\033\n", NULL);
+    test_cli_expect("RUN -p x -n 3 -t 0 --logit-bias 27:1000", 0, "x\033\033\033\n", NULL);
     /* A script gets no escapes of ours. */
-    char *out = run("printf 'Hello\\n/help\\n/stats\\n' | TERM=xterm RUN -i " CHAT "-n 5", 0);
-    assert_null(strchr(out, '\033'));
-    assert_null(strstr(out, "> "));
-    said("/save FILE");
-    free(out);
-    check("grep -c $'\\033' $DIR/err; true", 0, "0", NULL);
+    test_result r = test_cli("printf 'Hello\\n/help\\n/stats\\n' | TERM=xterm RUN -i " CHAT "-n 5");
+    assert_int_equal(r.code, 0);
+    assert_null(strchr(r.out, '\033'));
+    assert_null(strstr(r.out, "> "));
+    assert_non_null(strstr(r.err, "/save FILE"));
+    assert_non_null(strstr(r.err, "1 answer, 5 tokens"));
+    assert_null(strchr(r.err, '\033'));
+    test_result_free(&r);
 }
 
 /* --- scripts ---------------------------------------------------------------------------------- */
@@ -286,19 +241,19 @@ static void test_control_characters(void **state)
 static void test_commands(void **state)
 {
     (void)state;
-    check("printf '/bogus\\nHello\\n' | RUN -i " CHAT "-n 3", 2, NULL, "no command /bogus");
-    check("printf '//bogus\\n' | RUN -i " CHAT "-n 3", 0, NULL, NULL);
-    check("printf '/reset now\\n' | RUN -i " CHAT, 2, NULL, "takes no argument");
-    check("printf '/save\\n' | RUN -i " CHAT, 2, NULL, "/save FILE");
-    check("printf '/load /nonexistent/x\\n' | RUN -i " CHAT, 3, NULL, "/nonexistent/x");
-    check("printf '/load Makefile\\n' | RUN -i " CHAT, 4, NULL, "Makefile");
-    check("printf '/system x\\n' | RUN -i", 2, NULL, "chat template");
-    check("printf '/exit\\n/bogus\\n' | RUN -i " CHAT, 0, NULL, NULL);
-    check("printf '\\n  \\n' | RUN -i " CHAT, 0, NULL, NULL);
+    test_cli_expect("printf '/bogus\\nHello\\n' | RUN -i " CHAT "-n 3", 2, NULL, "no command /bogus");
+    test_cli_expect("printf '//bogus\\n' | RUN -i " CHAT "-n 3", 0, NULL, NULL);
+    test_cli_expect("printf '/reset now\\n' | RUN -i " CHAT, 2, NULL, "takes no argument");
+    test_cli_expect("printf '/save\\n' | RUN -i " CHAT, 2, NULL, "/save FILE");
+    test_cli_expect("printf '/load /nonexistent/x\\n' | RUN -i " CHAT, 3, NULL, "/nonexistent/x");
+    test_cli_expect("printf '/load Makefile\\n' | RUN -i " CHAT, 4, NULL, "Makefile");
+    test_cli_expect("printf '/system x\\n' | RUN -i", 2, NULL, "chat template");
+    test_cli_expect("printf '/exit\\n/bogus\\n' | RUN -i " CHAT, 0, NULL, NULL);
+    test_cli_expect("printf '\\n  \\n' | RUN -i " CHAT, 0, NULL, NULL);
     /* --system and /system are the same */
-    char *a = run("printf 'Hello\\n' | RUN -i " CHAT "-n 12 --system 'Talk about a fish.'", 0);
-    char *b = run("printf '/system Talk about a fish.\\nHello\\n' | RUN -i " CHAT "-n 12", 0);
-    char *c = run("printf 'Hello\\n' | RUN -i " CHAT "-n 12", 0);
+    char *a = test_cli_output("printf 'Hello\\n' | RUN -i " CHAT "-n 12 --system 'Talk about a fish.'", 0);
+    char *b = test_cli_output("printf '/system Talk about a fish.\\nHello\\n' | RUN -i " CHAT "-n 12", 0);
+    char *c = test_cli_output("printf 'Hello\\n' | RUN -i " CHAT "-n 12", 0);
     assert_string_equal(a, b);
     assert_string_not_equal(a, c);
     free(a);
@@ -309,25 +264,25 @@ static void test_commands(void **state)
 static void test_wrong_usage(void **state)
 {
     (void)state;
-    check("RUN -p x --system y", 2, NULL, "--chat-template NAME");
-    check("RUN -p x --no-thinking", 2, NULL, "--chat-template NAME");
-    check("RUN -p x --chat-template nonsense", 2, NULL, "known are chatml");
-    check("RUN -p x --chat-template chatml --no-thinking", 5, NULL, "no switch");
-    check("RUN -p x --chat-template chatml --special", 2, NULL, "--no-chat");
-    check("RUN -p x --no-chat --system y", 2, NULL, "exclude each other");
-    check("RUN -p x --context-full wait", 2, NULL, "stop or shift");
-    check("RUN -i -f -", 2, NULL, "standard input");
-    check("RUN -p x --chat-template gemma --system y -n 1", 0, NULL, "<start_of_turn>");
+    test_cli_expect("RUN -p x --system y", 2, NULL, "--chat-template NAME");
+    test_cli_expect("RUN -p x --no-thinking", 2, NULL, "--chat-template NAME");
+    test_cli_expect("RUN -p x --chat-template nonsense", 2, NULL, "known are chatml");
+    test_cli_expect("RUN -p x --chat-template chatml --no-thinking", 5, NULL, "no switch");
+    test_cli_expect("RUN -p x --chat-template chatml --special", 2, NULL, "--no-chat");
+    test_cli_expect("RUN -p x --no-chat --system y", 2, NULL, "exclude each other");
+    test_cli_expect("RUN -p x --context-full wait", 2, NULL, "stop or shift");
+    test_cli_expect("RUN -i -f -", 2, NULL, "standard input");
+    test_cli_expect("RUN -p x --chat-template gemma --system y -n 1", 0, NULL, "<start_of_turn>");
 }
 
 static void test_prompts(void **state)
 {
     (void)state;
-    char *asked = run("RUN -p 'Tell me.' " CHAT "-n 12", 0);
-    char *piped = run("printf 'Tell me.' | RUN " CHAT "-n 12", 0);
-    char *file = run("printf 'Tell me.' >$DIR/q; RUN -f $DIR/q " CHAT "-n 12", 0);
-    char *dash = run("printf 'Tell me.' | RUN -f - " CHAT "-n 12", 0);
-    char *first = run("printf '' | RUN -i -p 'Tell me.' " CHAT "-n 12", 0);
+    char *asked = test_cli_output("RUN -p 'Tell me.' " CHAT "-n 12", 0);
+    char *piped = test_cli_output("printf 'Tell me.' | RUN " CHAT "-n 12", 0);
+    char *file = test_cli_output("printf 'Tell me.' >$DIR/q; RUN -f $DIR/q " CHAT "-n 12", 0);
+    char *dash = test_cli_output("printf 'Tell me.' | RUN -f - " CHAT "-n 12", 0);
+    char *first = test_cli_output("printf '' | RUN -i -p 'Tell me.' " CHAT "-n 12", 0);
     assert_null(strstr(asked, "Tell me.")); /* a question is not part of the answer */
     assert_true(strlen(asked) > 10);
     assert_string_equal(asked, piped);
@@ -339,14 +294,14 @@ static void test_prompts(void **state)
     free(file);
     free(dash);
     free(first);
-    check("RUN -f /nonexistent/q", 3, NULL, "/nonexistent/q");
-    check("printf 'Once upon\\n a time\\n' | RUN -t 0 -n 4", 0, "Once upon\n a time\n", NULL);
+    test_cli_expect("RUN -f /nonexistent/q", 3, NULL, "/nonexistent/q");
+    test_cli_expect("printf 'Once upon\\n a time\\n' | RUN -t 0 -n 4", 0, "Once upon\n a time, there", NULL);
 }
 
 static void test_json(void **state)
 {
     (void)state;
-    char *out = run("printf 'Tell me.\\nAnd?\\n' | RUN -i --json --local 2 " CHAT "-n 7", 0);
+    char *out = test_cli_output("printf 'Tell me.\\nAnd?\\n' | RUN -i --json --local 2 " CHAT "-n 7", 0);
     char *rest = out;
     for (int i = 0; i < 2; i++) {
         char *line = strsep(&rest, "\n");
@@ -373,64 +328,35 @@ static void test_full_contexts(void **state)
                        "RUN -i -c 75 -n 20 " CHAT "--json --context-full %s";
     char command[512];
     snprintf(command, sizeof command, line, "stop");
-    check(command, 7, "\"ended_by\": \"context\"", "the context holds 75");
+    test_cli_expect(command, 7, "\"ended_by\": \"context\"", "the context holds 75");
     snprintf(command, sizeof command, line, "shift");
-    char *out = run(command, 0);
+    char *out = test_cli_output(command, 0);
     int lines = 0;
     for (char *at = out; (at = strchr(at, '\n')) != NULL; at++) lines++;
     assert_int_equal(lines, 8);
     assert_null(strstr(out, "\"context\""));
     assert_non_null(strstr(out, "\"left_out_messages\": 2"));
     free(out);
-    check("RUN -p 'Once upon a time' -c 50 -n 300 --json --logit-bias 2045:-inf", 0,
+    test_cli_expect("RUN -p 'Once upon a time' -c 50 -n 300 --json --logit-bias 2045:-inf", 0,
           "\"ended_by\": \"context\"", NULL);
-    check("RUN -p 'Once upon a time' -c 50 -n 300 --json " ENDLESS, 0, "\"ended_by\": \"length\"",
+    test_cli_expect("RUN -p 'Once upon a time' -c 50 -n 300 --json " ENDLESS, 0, "\"ended_by\": \"length\"",
           NULL);
 }
 
-/* --- session files ---------------------------------------------------------------------------- */
-
-static void check_saved(const char *options)
+/* Behind a NUL a line goes on. */
+static void test_nul_in_a_line(void **state)
 {
-    char command[1024];
-    snprintf(command, sizeof command, "printf 'Tell me.\\nAnd?\\nWhy?\\n' | RUN -i -n 9 -t 0 %s",
-             options);
-    char *whole = run(command, 0);
-    snprintf(command, sizeof command,
-             "printf \"Tell me.\\nAnd?\\n/save $DIR/s\\n\" | RUN -i -n 9 -t 0 %s;"
-             "printf \"/load $DIR/s\\nWhy?\\n\" | RUN -i -n 9 -t 0 %s", options, options);
-    char *parts = run(command, 0);
-    assert_string_equal(whole, parts);
-    assert_true(strlen(whole) > 30);
-    said("tokens loaded from");
+    (void)state;
+    char *whole = test_cli_output("printf 'hi\\0you there\\n' | RUN --json -n 2 " CHAT, 0);
+    char *line = test_cli_output("printf 'hi\\0you there\\n' | RUN -i --json -n 2 " CHAT, 0);
+    json_t *one = json_loads(whole, 0, NULL), *two = json_loads(line, 0, NULL);
+    json_t *tokens = json_object_get(one, "prompt_tokens");
+    assert_true(json_integer_value(tokens) > 0);
+    assert_true(json_equal(tokens, json_object_get(two, "prompt_tokens")));
+    json_decref(one);
+    json_decref(two);
     free(whole);
-    free(parts);
-}
-
-static void test_save_and_load(void **state)
-{
-    (void)state;
-    check_saved("");
-    check_saved("--chat-template chatml --system 'Be kind.'");
-    check_saved("--chat-template chatml --local 2");
-    /* Of another kind: an error, and the chat is what it was. */
-    check("printf \"/load $DIR/s\\n\" | RUN -i --chat-template zephyr", 2, NULL, "chatml");
-    check("printf \"Hi\\n/save $DIR/s\\n\" | RUN -i -n 3", 0, NULL, NULL);
-    check("printf \"/load $DIR/s\\n\" | RUN -i " CHAT, 4, NULL, "--no-chat");
-}
-
-/* What was computed is not computed again. */
-static void test_loading_keeps_the_cache(void **state)
-{
-    (void)state;
-    check("printf \"Tell me.\\n/save $DIR/s\\n\" | RUN -i -n 9 " CHAT, 0, NULL, NULL);
-    char *out = run("printf \"/load $DIR/s\\nWhy?\\n\" | RUN -i -n 9 --json " CHAT, 0);
-    json_t *object = json_loads(out, 0, NULL);
-    json_int_t prompt = json_integer_value(json_object_get(object, "prompt_tokens"));
-    json_int_t computed = json_integer_value(json_object_get(object, "computed_tokens"));
-    assert_true(prompt > 0 && computed > 0 && computed < prompt - 15);
-    json_decref(object);
-    free(out);
+    free(line);
 }
 
 /* --- devices, files --------------------------------------------------------------------------- */
@@ -448,9 +374,9 @@ static void test_chat_over_devices(void **state)
         if (models[i] && !path) continue;
         if (path) snprintf(model, sizeof model, "-m %s", path);
         snprintf(command, sizeof command, line, model, "");
-        char *one = run(command, 0);
+        char *one = test_cli_output(command, 0);
         snprintf(command, sizeof command, line, model, "--local 3");
-        char *three = run(command, 0);
+        char *three = test_cli_output(command, 0);
         assert_string_equal(one, three);
         assert_true(strlen(one) > 20);
         free(one);
@@ -460,12 +386,55 @@ static void test_chat_over_devices(void **state)
 
 /* The story model with a chat template: one more entry of metadata behind the header. Its length is
  * a multiple of the alignment, so that everything behind it stays aligned. */
+/* Suspended for longer than a device may be silent, then called back. */
+static void test_suspended(void **state)
+{
+    (void)state;
+    test_pty *pty = test_pty_start_job("--local 3 -n 5 " CHAT, "sleep 1.5; fg");
+    expect_prompt(pty);
+    test_pty_send(pty, "Tell me.\r");
+    expect_prompt(pty);
+    test_pty_send(pty, "\032");
+    expect_prompt(pty);
+    test_pty_send(pty, "And then?\r");
+    expect_prompt(pty);
+    test_pty_send(pty, "/stats\r");
+    test_pty_expect(pty, "2 answers, 10 tokens");
+    expect_prompt(pty);
+    test_pty_send(pty, "\004");
+    assert_int_equal(test_pty_finish(pty), 0);
+}
+
+/* Where no shell could call it back Ctrl-Z does nothing. */
+static void test_not_suspended(void **state)
+{
+    (void)state;
+    test_pty *pty = test_pty_start("--local 2 -n 5 " CHAT);
+    expect_prompt(pty);
+    test_pty_send(pty, "\032");
+    expect_prompt(pty);
+    test_pty_send(pty, "Tell me.\r");
+    expect_prompt(pty);
+    test_pty_send(pty, "\004");
+    assert_int_equal(test_pty_finish(pty), 0);
+}
+
+/* A worker that stands still is lost, and does not keep the program from ending. */
+static void test_worker_stands_still(void **state)
+{
+    (void)state;
+    test_cli_expect("RUN --local 3 -p Once -n 1000000 -t 0 " ENDLESS ">$DIR/story & p=$!;"
+                    "until [ -s $DIR/story ] || ! kill -0 $p; do sleep 0.1; done;"
+                    "read -r w rest </proc/$p/task/$p/children; kill -STOP $w; wait $p",
+                    8, NULL, "no sign of life");
+}
+
 static void write_model(const char *path, const char *template)
 {
     static const char key[] = "tokenizer.chat_template";
     size_t bytes, template_bytes = strlen(template);
     size_t entry = 8 + sizeof key - 1 + 4 + 8 + template_bytes, padded = (entry + 31) / 32 * 32;
-    unsigned char *file = test_read_file(STORIES, &bytes);
+    unsigned char *file = test_read_file("src/assets/stories-4m-f16.gguf", &bytes);
     FILE *out = fopen(path, "wb");
     uint64_t entries, key_bytes = sizeof key - 1;
     uint64_t text_bytes = template_bytes + padded - entry;
@@ -488,20 +457,20 @@ static void test_templates_in_files(void **state)
 {
     (void)state;
     char path[256];
-    snprintf(path, sizeof path, "%s/chat.gguf", folder);
+    snprintf(path, sizeof path, "%s/chat.gguf", test_cli_folder());
     write_model(path, "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + "
                       "message.content + '<|im_end|>\\n' }}{% endfor %}"
                       "{{ '<|im_start|>assistant\\n' }}");
-    char *own = run("RUN -m $DIR/chat.gguf -p 'Tell me.' -n 12 -t 0", 0);
-    char *named = run("RUN -p 'Tell me.' -n 12 " CHAT, 0);
+    char *own = test_cli_output("RUN -m $DIR/chat.gguf -p 'Tell me.' -n 12 -t 0", 0);
+    char *named = test_cli_output("RUN -p 'Tell me.' -n 12 " CHAT, 0);
     assert_string_equal(own, named); /* a model with a template is asked */
-    check("RUN -m $DIR/chat.gguf -p 'Once upon' -n 2 --no-chat", 0, "Once upon", NULL);
-    check("RUN -m $DIR/chat.gguf -p x --special", 2, NULL, "--no-chat");
+    test_cli_expect("RUN -m $DIR/chat.gguf -p 'Once upon' -n 2 --no-chat", 0, "Once upon", NULL);
+    test_cli_expect("RUN -m $DIR/chat.gguf -p x --special", 2, NULL, "--no-chat");
     write_model(path, "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}");
-    check("RUN -m $DIR/chat.gguf -p x", 5, NULL, "none of those that are known");
-    said("--no-chat");
-    check("RUN -m $DIR/chat.gguf -p 'Once upon' -n 2 --no-chat", 0, "Once upon", NULL);
-    char *chosen = run("RUN -m $DIR/chat.gguf -p 'Tell me.' -n 12 " CHAT, 0);
+    test_cli_expect("RUN -m $DIR/chat.gguf -p x", 5, NULL, "none of those that are known");
+    test_cli_expect("RUN -m $DIR/chat.gguf -p x", 5, NULL, "--no-chat");
+    test_cli_expect("RUN -m $DIR/chat.gguf -p 'Once upon' -n 2 --no-chat", 0, "Once upon", NULL);
+    char *chosen = test_cli_output("RUN -m $DIR/chat.gguf -p 'Tell me.' -n 12 " CHAT, 0);
     assert_string_equal(chosen, named);
     free(own);
     free(named);
@@ -510,18 +479,8 @@ static void test_templates_in_files(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     unsetenv("NO_COLOR");
-    if (!mkdtemp(folder)) return -1;
-    return setenv("XDG_STATE_HOME", folder, 1);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return test_cli_set_up(state);
 }
 
 int main(void)
@@ -540,10 +499,10 @@ int main(void)
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_full_contexts),
-        cmocka_unit_test(test_save_and_load),
-        cmocka_unit_test(test_loading_keeps_the_cache),
         cmocka_unit_test(test_chat_over_devices),
-        cmocka_unit_test(test_templates_in_files),
+        cmocka_unit_test(test_templates_in_files), cmocka_unit_test(test_nul_in_a_line),
+        cmocka_unit_test(test_suspended), cmocka_unit_test(test_not_suspended),
+        cmocka_unit_test(test_worker_stands_still),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, test_cli_tear_down);
 }

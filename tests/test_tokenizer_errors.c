@@ -243,6 +243,28 @@ static void test_byte_without_token(void **state)
     }
 }
 
+/* Programs print the name of a model: nothing in it may steer a terminal. */
+static void test_printable_name(void **state)
+{
+    (void)state;
+    static test_vocabulary vocabulary;
+    size_t bytes;
+    vt_model *model;
+    vt_model_info info;
+    vt_error err;
+    vt_model_params params = vt_model_params_default();
+    params.vocabulary_only = true;
+    test_vocabulary_bytes(&vocabulary, "gpt-2");
+    gguf_builder *builder = test_vocabulary_builder(&vocabulary);
+    gguf_put_string(builder, "general.name", "a\x1b]0;b\x07\xc2\x9bm\xff");
+    unsigned char *file = gguf_builder_finish(builder, &bytes);
+    assert_int_equal(vt_model_open_memory(file, bytes, &params, &model, &err), VT_OK);
+    vt_model_get_info(model, &info);
+    assert_string_equal(info.name, "a?]0;b???m?");
+    vt_model_close(model);
+    free(file);
+}
+
 /* --- the pre-tokenizer of choice ------------------------------------------------------------------ */
 
 static vt_status open_with(const test_vocabulary *vocabulary, const char *pre, vt_model **out,
@@ -303,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_odd_vocabulary),
         cmocka_unit_test(test_byte_without_token),
         cmocka_unit_test(test_chosen_pre),
+        cmocka_unit_test(test_printable_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,7 +166,7 @@ static int print_json(const run_options *o, const text_buffer *text, const run_a
 static vt_status ask_chat(run_options *o, const char *text, size_t bytes,
                           const vt_generation *generation, run_answer *out, vt_error *err)
 {
-    vt_answer answer;
+    vt_answer answer = {0};
     vt_status status = vt_chat_add(o->chat, VT_ROLE_USER, text, bytes, err);
     if (status != VT_OK) return status;
     status = vt_chat_answer(o->chat, o->compute.handle, generation, &answer, err);
@@ -209,6 +209,10 @@ static vt_status feed_raw(run_options *o, const char *text, size_t bytes, vt_err
     bool shift = o->policy == VT_CONTEXT_SHIFT && s.used_tokens &&
                  count + 1 > s.context_tokens - s.used_tokens && count < s.context_tokens;
     if (status == VT_OK && shift) status = vt_session_shift(session, (uint32_t)count, err);
+    if (status == VT_OK && count == 0 && s.used_tokens == 0) {
+        *err = (vt_error){VT_ERR_ARGUMENT, "the text is empty: there is nothing to go on from"};
+        status = VT_ERR_ARGUMENT;
+    }
     if (status == VT_OK) status = vt_session_feed(session, tokens, count, err);
     free(tokens);
     return status;

@@ -207,6 +207,9 @@ enum { CLI_LOCAL_MAX = 64 };
 int cli_start_workers(uint32_t count, uint32_t threads, char addresses[][64]);
 void cli_stop_workers(void);
 
+/* They stand still, as this process is about to, or go on. */
+void cli_pause_workers(bool pause);
+
 /* --- commands --------------------------------------------------------------------------------- */
 
 extern const cli_command cli_run, cli_worker, cli_inspect, cli_tokenize, cli_logits, cli_ppl;

@@ -44,7 +44,7 @@ static int parse(run_options *o, int argc, char **argv)
         {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Text"},
         {"prompt", 'p', CLI_STRING, &o->prompt, 0, 0, "TEXT",
          "the question, or the text to go on from"},
-        {"file", 'f', CLI_STRING, &o->file, 0, 0, "FILE", "the same from a file; - is stdin"},
+        {"file", 'f', CLI_STRING, &o->file, 0, 0, "FILE", "the same from a file, without its last line break; - is stdin"},
         {"interactive", 'i', CLI_FLAG, &o->interactive, 0, 0, NULL,
          "line by line also if standard input is no terminal; behind -p too"},
         {"tokens", 'n', CLI_U64, &o->tokens, 0, 0, "N",
@@ -86,6 +86,7 @@ static char *read_prompt(const run_options *o, size_t *bytes, int *code)
     if (!o->file && (o->prompt || is_interactive(o))) return NULL;
     char *text = cli_read_file(o->file ? o->file : "-", bytes);
     if (!text) *code = VT_ERR_IO;
+    if (text && *bytes && text[*bytes - 1] == '\n') --*bytes; /* it ends the line, not the text */
     return text;
 }
 
@@ -123,12 +124,12 @@ static int open_chat(run_options *o)
     return CLI_OK;
 }
 
-static int answer_once(run_options *o, const char *text, size_t bytes)
+static int answer_once(run_options *o)
 {
     run_answer answer;
     cli_cancel_on_interrupt(o->compute.handle);
     if (!o->json) cli_print_devices(&o->compute, false);
-    int code = run_ask(o, text, bytes, &answer);
+    int code = run_ask(o, o->prompt, o->prompt_bytes, &answer);
     if (code == CLI_OK && !o->json) {
         fputc('\n', stderr);
         run_print_figures(o, &answer);
@@ -140,9 +141,13 @@ static int run_opened(run_options *o, const char *text, size_t bytes)
 {
     int code = open_chat(o);
     if (code != CLI_OK) return code;
-    if (text && is_interactive(o)) o->prompt = text;
-    if (is_interactive(o)) return run_talk(o);
-    return text ? answer_once(o, text, bytes) : answer_once(o, o->prompt, strlen(o->prompt));
+    if (text) {
+        o->prompt = text;
+        o->prompt_bytes = bytes;
+    } else if (o->prompt) {
+        o->prompt_bytes = strlen(o->prompt);
+    }
+    return is_interactive(o) ? run_talk(o) : answer_once(o);
 }
 
 static int run(int argc, char **argv)

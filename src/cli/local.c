@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
@@ -85,10 +86,31 @@ int cli_start_workers(uint32_t count, uint32_t threads, char addresses[][64])
     return CLI_OK;
 }
 
+static void signal_workers(int number)
+{
+    for (uint32_t i = 0; i < worker_count; i++) kill(workers[i], number);
+}
+
+void cli_pause_workers(bool pause) { signal_workers(pause ? SIGSTOP : SIGCONT); }
+
+/* False: it still runs. */
+static bool has_ended(pid_t worker)
+{
+    pid_t ended = waitpid(worker, NULL, WNOHANG);
+    return ended == worker || (ended < 0 && errno == ECHILD);
+}
+
 void cli_stop_workers(void)
 {
-    for (uint32_t i = 0; i < worker_count; i++) kill(workers[i], SIGTERM);
-    for (uint32_t i = 0; i < worker_count; i++)
-        while (waitpid(workers[i], NULL, 0) < 0 && errno == EINTR) {}
-    worker_count = 0;
+    enum { PATIENCE_MS = 1000 };
+    signal_workers(SIGTERM);
+    signal_workers(SIGCONT); /* one that was stopped does not see the other otherwise */
+    for (int waited_ms = 0; worker_count; waited_ms++) {
+        if (has_ended(workers[worker_count - 1])) {
+            worker_count--;
+            continue;
+        }
+        if (waited_ms == PATIENCE_MS) signal_workers(SIGKILL);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
 }

@@ -46,13 +46,15 @@ static int set_integer(const cli_option *o, const char *text)
     char *end, expected[64];
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
-    double high = o->kind == CLI_U64 && o->high == 0 ? 18446744073709551615.0 : o->high;
+    bool unlimited = o->kind == CLI_U64 && o->high == 0; /* up to what JSON can hold */
     bool fine = *text >= '0' && *text <= '9' && *end == 0 && errno == 0;
-    if (!fine || (double)value < o->low || (double)value > high) {
-        if (o->kind == CLI_U64 && o->high == 0)
-            snprintf(expected, sizeof expected, "a whole number, at most 18446744073709551615");
+    bool high = unlimited ? value > INT64_MAX : (double)value > o->high;
+    if (!fine || (double)value < o->low || high) {
+        if (unlimited)
+            snprintf(expected, sizeof expected, "a whole number below 2^63");
         else
-            snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", o->low, high);
+            snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", o->low,
+                     o->high);
         return bad_value(o, text, expected);
     }
     if (o->kind == CLI_U64)
@@ -164,6 +166,7 @@ static int unknown(const cli_command *command, const cli_option *options, const 
     int least = 3;
     for (const cli_option *o = options; !is_end(o); o++) {
         int d = o->name ? distance(name, o->name) : 99;
+        if (o->name && name[0] && name[1] && strncmp(o->name, name, strlen(name)) == 0) d = 0;
         if (d < least) {
             least = d;
             nearest = o->name;

@@ -69,7 +69,7 @@ static int do_load(repl *r, const char *argument)
     if (!*argument) return cli_error(CLI_USAGE, "/load needs a file: /load FILE");
     int code = run_load(r->o, argument);
     if (code != CLI_OK) return code;
-    r->last.left_out = 0;
+    r->last.left_out = r->o->chat ? vt_chat_left_out(r->o->chat) : 0;
     vt_session_stats s;
     vt_session_get_stats(r->o->compute.handle, &s);
     if (r->o->chat)
@@ -83,9 +83,10 @@ static int do_stats(repl *r, const char *argument)
     vt_session_stats s;
     (void)argument;
     vt_session_get_stats(r->o->compute.handle, &s);
-    fprintf(stderr, "%" PRIu64 " answers, %" PRIu64 " tokens; %" PRIu64 " tokens computed; "
-                    "KV cache %s here\n",
-            r->answers, r->answer_tokens, s.prefill_tokens + s.decode_tokens,
+    fprintf(stderr, "%" PRIu64 " answer%s, %" PRIu64 " tokens; %" PRIu64
+                    " tokens computed; KV cache %s here\n",
+            r->answers, r->answers == 1 ? "" : "s", r->answer_tokens,
+            s.prefill_tokens + s.decode_tokens,
             cli_bytes(s.kv_bytes));
     if (r->answers) {
         fputs("last one: ", stderr);
@@ -124,7 +125,7 @@ static int do_help(repl *r, const char *argument)
         fprintf(stderr, "  /%s %-*s  %s\n", name, (int)(12 - strlen(name)), takes ? takes : "",
                 commands[i].help);
     }
-    fputs("  //TEXT         a text that begins with a slash\n"
+    fputs("  //TEXT          a text that begins with a slash\n"
           "Ctrl-C stops an answer, arrows and Ctrl-P, Ctrl-N bring earlier lines back.\n", stderr);
     return CLI_OK;
 }
@@ -151,14 +152,14 @@ static int run_command(repl *r, char *line)
 /* --- talking ---------------------------------------------------------------------------------- */
 
 /* Ctrl-C stops the answer, not the program; only several in a row end one that does not listen. */
-static int answer(repl *r, const char *text)
+static int answer(repl *r, const char *text, size_t bytes)
 {
     size_t left_out = r->last.left_out;
     cli_interrupts_reset(5);
     cli_cancel_on_interrupt(r->o->compute.handle);
-    int code = run_ask(r->o, text, strlen(text), &r->last);
+    int code = run_ask(r->o, text, bytes, &r->last);
     cli_cancel_on_interrupt(NULL);
-    r->answers++;
+    if (code == CLI_OK && r->last.prompt_tokens) r->answers++;
     r->answer_tokens += r->last.answer_tokens;
     if (code == CLI_OK && r->terminal.edits && r->last.left_out > left_out)
         fprintf(stderr, "%s(the context is full: the oldest %zu messages are left out)%s\n",
@@ -170,16 +171,24 @@ static int answer(repl *r, const char *text)
     return code;
 }
 
-static int handle(repl *r, const char *line)
+static bool is_blank(const char *line, size_t bytes)
 {
-    if (line[0] == '/' && line[1] != '/') {
+    for (size_t i = 0; i < bytes; i++)
+        if (!memchr(" \t\n", line[i], 3)) return false;
+    return true;
+}
+
+static int handle(repl *r, const char *line, size_t bytes)
+{
+    bool slash = bytes && line[0] == '/';
+    if (slash && line[1] != '/') {
         char *copy = strdup(line);
         int code = copy ? run_command(r, copy) : cli_error(VT_ERR_MEMORY, "no memory");
         free(copy);
         return code;
     }
-    if (line[strspn(line, " \t\n")] == 0) return CLI_OK;
-    return answer(r, line[0] == '/' ? line + 1 : line);
+    if (is_blank(line, bytes)) return CLI_OK;
+    return answer(r, line + slash, bytes - slash);
 }
 
 /* On a terminal a failure is told and the conversation goes on, if its devices are still there; a
@@ -212,14 +221,15 @@ static void talk(repl *r)
     unsigned interrupts = 0;
     while (!r->leave) {
         const char *line;
-        cli_line result = cli_terminal_read(&r->terminal, "> ", &line);
+        size_t bytes;
+        cli_line result = cli_terminal_read(&r->terminal, "> ", &line, &bytes);
         if (result == CLI_LINE_END) break;
         if (result == CLI_LINE_EMPTY_INTERRUPT && ++interrupts == 2) break;
         if (result == CLI_LINE_EMPTY_INTERRUPT)
             fputs("(Ctrl-C again, Ctrl-D or /exit leaves)\n", stderr);
         if (result != CLI_LINE_READ) continue;
         interrupts = 0;
-        r->code = handle(r, line);
+        r->code = handle(r, line, bytes);
         if (!goes_on(r, r->code)) return;
         if (isatty(STDIN_FILENO)) r->code = CLI_OK;
     }
@@ -231,7 +241,7 @@ int run_talk(run_options *o)
     o->no_echo = true;
     greet(&r);
     cli_terminal_open(&r.terminal, true);
-    if (o->prompt) r.code = answer(&r, o->prompt);
+    if (o->prompt) r.code = answer(&r, o->prompt, o->prompt_bytes);
     if (goes_on(&r, r.code) && !r.leave) talk(&r);
     cli_terminal_close(&r.terminal);
     return cli_terminated() ? 128 + SIGTERM : r.code;

@@ -8,6 +8,7 @@ typedef struct run_options {
     cli_compute compute;
     cli_sampling sampling;
     const char *prompt, *file, *system, *template_name, *context_full;
+    size_t prompt_bytes;
     uint64_t tokens;
     vt_context_policy policy;
     bool json, no_echo, special, no_chat, no_thinking, interactive;

@@ -37,8 +37,9 @@ int cli_sampling_finish(cli_sampling *c, vt_sampling *sampling)
 {
     size_t count = 0;
     for (size_t i = 0; i < c->stop.count; i++)
-        if (!*c->stop.items[i])
-            return cli_error(CLI_USAGE, "--stop: \"\" is not right, expected a text");
+        if (!*c->stop.items[i] || strlen(c->stop.items[i]) > VT_STOP_STRING_BYTES_MAX)
+            return cli_error(CLI_USAGE, "--stop: \"%.20s\" is not right, expected a text of 1 to "
+                                        "%d bytes", c->stop.items[i], VT_STOP_STRING_BYTES_MAX);
     for (size_t i = 0; i < c->bias.count; i++) {
         int code = parse_biases(c->bias.items[i], NULL, &count);
         if (code != CLI_OK) return code;

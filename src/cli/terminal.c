@@ -1,6 +1,7 @@
 #include "terminal.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,8 +82,31 @@ static void die(int number)
 /* Only interrupts the read: the size changed, or somebody stopped and continued us. */
 static void wake(int number) { (void)number; }
 
+/* As SIGTSTP does where nobody handles it: not at all where nobody could let us go on. */
+static void stop_by_default(void)
+{
+    struct sigaction ours, standard = {.sa_handler = SIG_DFL};
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTSTP);
+    sigaction(SIGTSTP, &standard, &ours);
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    raise(SIGTSTP);
+    sigaction(SIGTSTP, &ours, NULL);
+}
+
+/* From another program; Ctrl-Z is a byte here. */
+static void stop(int number)
+{
+    (void)number;
+    leave_raw(); /* and our workers too, or they would take us for lost */
+    cli_pause_workers(true);
+    stop_by_default();
+    cli_pause_workers(false);
+}
+
 typedef struct handlers {
-    struct sigaction old[DEADLY_COUNT], winch, cont;
+    struct sigaction old[DEADLY_COUNT], winch, cont, stop;
 } handlers;
 
 static void set_handlers(handlers *h)
@@ -93,6 +117,8 @@ static void set_handlers(handlers *h)
     action.sa_handler = wake;
     sigaction(SIGWINCH, &action, &h->winch);
     sigaction(SIGCONT, &action, &h->cont);
+    action.sa_handler = stop;
+    sigaction(SIGTSTP, &action, &h->stop);
 }
 
 static void restore_handlers(const handlers *h)
@@ -100,11 +126,11 @@ static void restore_handlers(const handlers *h)
     for (int i = 0; i < DEADLY_COUNT; i++) sigaction(deadly[i], &h->old[i], NULL);
     sigaction(SIGWINCH, &h->winch, NULL);
     sigaction(SIGCONT, &h->cont, NULL);
+    sigaction(SIGTSTP, &h->stop, NULL);
 }
 
 static void suspend(const cli_terminal *t)
 {
-    leave_raw();
     raise(SIGTSTP);
     enter_raw(t->out);
 }
@@ -133,6 +159,13 @@ static void place(layout *l, const char *text, size_t bytes, int width)
     l->column += width;
 }
 
+/* C0, DEL and C1. */
+static bool is_control(const char *text, size_t length)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    return length == 1 ? c[0] < 0x20 || c[0] == 0x7F : length == 2 && c[0] == 0xC2 && c[1] < 0xA0;
+}
+
 static void place_text(layout *l, const char *text, size_t bytes)
 {
     for (size_t i = 0, length; i < bytes; i += length) {
@@ -141,6 +174,8 @@ static void place_text(layout *l, const char *text, size_t bytes)
             next_row(l);
         else if (text[i] == '\t')
             place(l, " ", 1, 1);
+        else if (is_control(text + i, length))
+            place(l, "?", 1, 1); /* from a history that others wrote to */
         else
             place(l, text + i, length, width);
     }
@@ -220,6 +255,13 @@ void cli_terminal_close(cli_terminal *t)
     free(t->buffer);
 }
 
+/* More was typed, or pasted, than was read: no need to show what comes before it. */
+static bool input_waits(void)
+{
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    return poll(&in, 1, 0) > 0;
+}
+
 /* Handles what was typed, up to an event. */
 static edit_event take_input(cli_terminal *t)
 {
@@ -236,6 +278,7 @@ static bool read_input(cli_terminal *t)
 {
     ssize_t got = read(STDIN_FILENO, t->input, sizeof t->input);
     if (got < 0 && errno == EINTR) {
+        is_raw = 1; /* SIGTSTP has left it */
         set_raw();
         return true;
     }
@@ -256,7 +299,7 @@ static cli_line edit_line(cli_terminal *t, const char *prompt)
             t->row = 0;
         }
         bool ended = event == EDIT_ENTER || event == EDIT_INTERRUPT || event == EDIT_END;
-        if (t->input_bytes == 0 || ended)
+        if (ended || (t->input_bytes == 0 && !input_waits()))
             draw(t, prompt, ended ? t->line.bytes : t->line.cursor);
         if (ended) write_all(t->out, event == EDIT_INTERRUPT ? "^C\r\n" : "\r\n",
                              event == EDIT_INTERRUPT ? 4 : 2);
@@ -268,7 +311,7 @@ static cli_line edit_line(cli_terminal *t, const char *prompt)
     }
 }
 
-static cli_line read_plain(cli_terminal *t, const char *prompt, const char **line)
+static cli_line read_plain(cli_terminal *t, const char *prompt, const char **line, size_t *bytes)
 {
     if (isatty(STDIN_FILENO)) {
         fputs(prompt, stdout);
@@ -279,16 +322,18 @@ static cli_line read_plain(cli_terminal *t, const char *prompt, const char **lin
     if (got > 0 && t->buffer[got - 1] == '\n') t->buffer[--got] = 0;
     if (got > 0 && t->buffer[got - 1] == '\r') t->buffer[--got] = 0;
     *line = t->buffer;
+    *bytes = (size_t)got;
     return CLI_LINE_READ;
 }
 
-cli_line cli_terminal_read(cli_terminal *t, const char *prompt, const char **line)
+cli_line cli_terminal_read(cli_terminal *t, const char *prompt, const char **line, size_t *bytes)
 {
     handlers old;
     fflush(stdout);
     fflush(stderr);
     *line = "";
-    if (!t->edits || !enter_raw(t->out)) return read_plain(t, prompt, line);
+    *bytes = 0;
+    if (!t->edits || !enter_raw(t->out)) return read_plain(t, prompt, line, bytes);
     set_handlers(&old);
     edit_reset(&t->line);
     t->row = 0;
@@ -297,5 +342,6 @@ cli_line cli_terminal_read(cli_terminal *t, const char *prompt, const char **lin
     restore_handlers(&old);
     if (result == CLI_LINE_READ) cli_history_add(&t->history, t->line.text);
     *line = t->line.text;
+    *bytes = t->line.bytes;
     return result;
 }

@@ -29,6 +29,6 @@ void cli_terminal_close(cli_terminal *t);
 
 /* Reads a line, without its line break; valid until the next call. The terminal is as it was when
  * this returns, and whatever ends the program meanwhile. */
-cli_line cli_terminal_read(cli_terminal *t, const char *prompt, const char **line);
+cli_line cli_terminal_read(cli_terminal *t, const char *prompt, const char **line, size_t *bytes);
 
 #endif
