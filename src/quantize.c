@@ -148,18 +148,24 @@ void vti_quantize_q5_0(void *out, const float *x, size_t count)
     }
 }
 
+/* Steps of a block with a least value m: writes d and m, and its numbers of steps, at most `most`. */
+static void put_affine(unsigned char *to, const float *x, int most, uint8_t q[BLOCK])
+{
+    range r = range_of(x, BLOCK);
+    uint16_t m = f16_from_f32(r.low);
+    float low = f32_from_f16(m);
+    uint16_t d = half_above((r.high - low) / (float)most);
+    round_to_steps(q, x, BLOCK, low, f32_from_f16(d), most);
+    put_half(to, d);
+    put_half(to + 2, m);
+}
+
 void vti_quantize_q5_1(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += BLOCK, to += 24) {
-        range r = range_of(x + i, BLOCK);
-        uint16_t m = f16_from_f32(r.low);
-        float low = f32_from_f16(m);
-        uint16_t d = half_above((r.high - low) / 31);
         uint8_t q[BLOCK];
-        round_to_steps(q, x + i, BLOCK, low, f32_from_f16(d), 31);
-        put_half(to, d);
-        put_half(to + 2, m);
+        put_affine(to, x + i, 31, q);
         put_fifth_bits(to + 4, q);
         put_nibbles(to + 8, q);
     }
@@ -169,14 +175,8 @@ void vti_quantize_q4_1(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += BLOCK, to += 20) {
-        range r = range_of(x + i, BLOCK);
-        uint16_t m = f16_from_f32(r.low);
-        float low = f32_from_f16(m);
-        uint16_t d = half_above((r.high - low) / 15);
         uint8_t q[BLOCK];
-        round_to_steps(q, x + i, BLOCK, low, f32_from_f16(d), 15);
-        put_half(to, d);
-        put_half(to + 2, m);
+        put_affine(to, x + i, 15, q);
         put_nibbles(to + 4, q);
     }
 }

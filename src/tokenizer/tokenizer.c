@@ -216,15 +216,25 @@ typedef struct encode_call {
 static vt_status open_call(encode_call *call, size_t text_bytes, vt_error *err)
 {
     const vti_tokenizer *tokenizer = call->tokenizer;
+    if (text_bytes > TEXT_MAX)
+        return vti_fail(err, VT_ERR_ARGUMENT, "text of %zu bytes, expected at most %zu", text_bytes,
+                        TEXT_MAX);
     if (tokenizer->spm)
         return vti_spm_run_open(tokenizer->spm, text_bytes, &call->sink, &call->spm, err);
     return vti_bpe_run_open(tokenizer->bpe, text_bytes, &call->sink, &call->bpe, err);
 }
 
-static void close_call(encode_call *call)
+/* `status` so far → of the call, and how many tokens the text has. */
+static vt_status end_call(encode_call *call, vt_status status, size_t *count, vt_error *err)
 {
     vti_bpe_run_close(call->bpe);
     vti_spm_run_close(call->spm);
+    if (status != VT_OK) return status;
+    *count = call->sink.count;
+    if (call->sink.count > call->sink.capacity)
+        return vti_fail(err, VT_ERR_ARGUMENT, "the text has %zu tokens, there is room for %zu",
+                        call->sink.count, call->sink.capacity);
+    return VT_OK;
 }
 
 static vt_status encode_text(encode_call *call, const char *text, size_t bytes, vt_error *err)
@@ -258,21 +268,12 @@ vt_status vti_tokenizer_encode(const vti_tokenizer *tokenizer, const char *text,
                                vt_error *err)
 {
     *count = 0;
-    if (text_bytes > TEXT_MAX)
-        return vti_fail(err, VT_ERR_ARGUMENT, "text of %zu bytes, expected at most %zu", text_bytes,
-                        TEXT_MAX);
     if (flags & ~(unsigned)(VT_TOKENIZE_BOS | VT_TOKENIZE_SPECIAL))
         return vti_fail(err, VT_ERR_ARGUMENT, "tokenize flags 0x%X are not known", flags);
     encode_call call = {.tokenizer = tokenizer, .sink = {.tokens = tokens, .capacity = capacity}};
     vt_status status = open_call(&call, text_bytes, err);
     if (status == VT_OK) status = encode_parts(&call, text, text_bytes, flags, err);
-    close_call(&call);
-    if (status != VT_OK) return status;
-    *count = call.sink.count;
-    if (call.sink.count > capacity)
-        return vti_fail(err, VT_ERR_ARGUMENT, "the text has %zu tokens, there is room for %zu",
-                        call.sink.count, capacity);
-    return VT_OK;
+    return end_call(&call, status, count, err);
 }
 
 /* Encodes all text up to `end` that was not encoded yet, then a token. */
@@ -318,19 +319,10 @@ vt_status vti_tokenizer_encode_parts(const vti_tokenizer *tokenizer, const char 
     *count = 0;
     for (size_t i = 0; i < part_count; i++)
         if (parts[i].kind != VTI_PART_TOKEN) bytes += parts[i].bytes;
-    if (bytes > TEXT_MAX)
-        return vti_fail(err, VT_ERR_ARGUMENT, "text of %zu bytes, expected at most %zu", bytes,
-                        TEXT_MAX);
     encode_call call = {.tokenizer = tokenizer, .sink = {.tokens = tokens, .capacity = capacity}};
     vt_status status = open_call(&call, bytes, err);
     if (status == VT_OK) status = encode_marked(&call, text, parts, part_count, err);
-    close_call(&call);
-    if (status != VT_OK) return status;
-    *count = call.sink.count;
-    if (call.sink.count > capacity)
-        return vti_fail(err, VT_ERR_ARGUMENT, "the text has %zu tokens, there is room for %zu",
-                        call.sink.count, capacity);
-    return VT_OK;
+    return end_call(&call, status, count, err);
 }
 
 /* --- questions ------------------------------------------------------------------------------- */
