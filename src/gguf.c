@@ -106,6 +106,13 @@ void vt_gguf_close(vt_gguf *gguf)
 
 const char *vti_gguf_name(const vt_gguf *gguf) { return gguf->name; }
 
+void vti_gguf_let_go(const vt_gguf *gguf)
+{
+    if (!gguf->parts) vti_mapped_file_let_go(&gguf->file);
+    for (uint32_t i = 0; gguf->parts && i < gguf->part_count; i++)
+        vti_mapped_file_let_go(&gguf->parts[i]->file);
+}
+
 uint32_t vt_gguf_version(const vt_gguf *gguf) { return gguf->version; }
 
 uint32_t vt_gguf_part_count(const vt_gguf *gguf) { return gguf->parts ? gguf->part_count : 1; }

@@ -61,6 +61,9 @@ vt_status vti_gguf_open_memory(const void *data, size_t data_bytes, const char *
 
 const char *vti_gguf_name(const vt_gguf *gguf);
 
+/* The tensors that were read so far will hardly be again: their pages need not stay in memory. */
+void vti_gguf_let_go(const vt_gguf *gguf);
+
 /* The value of `key`, or NULL. O(log n) or better. */
 const vti_gguf_value *vti_gguf_find(const vt_gguf *gguf, const char *key);
 

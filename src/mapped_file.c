@@ -40,6 +40,11 @@ vt_status vti_mapped_file_open(const char *path, vti_mapped_file *out, vt_error 
     return status;
 }
 
+void vti_mapped_file_let_go(const vti_mapped_file *file)
+{
+    if (file->data) madvise((void *)file->data, file->bytes, MADV_DONTNEED); /* private, unwritten */
+}
+
 void vti_mapped_file_close(vti_mapped_file *file)
 {
     if (file->data) munmap((void *)file->data, file->bytes);

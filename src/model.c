@@ -174,6 +174,7 @@ vt_status vti_model_load_head(vt_model *model, vt_error *err)
         vti_arena *arena = vti_arena_open();
         status = arena ? load_head(model, arena, err)
                        : vti_fail(err, VT_ERR_MEMORY, "no memory for the output matrix");
+        vti_gguf_let_go(model->gguf);
         if (status == VT_OK)
             model->head_arena = arena;
         else

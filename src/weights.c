@@ -276,6 +276,7 @@ vt_status vti_weights_load(const vt_gguf *gguf, const vti_hparams *hparams,
             status = load_one(gguf, hparams, &loader, (vti_role)role, first + i,
                               &w->layers[i].tensor[role], &w->bytes, err);
     }
+    vti_gguf_let_go(gguf);
     if (status != VT_OK) {
         vti_weights_free(w);
         *out = NULL;
