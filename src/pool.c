@@ -210,7 +210,9 @@ void vti_pool_run(vti_pool *p, size_t units, size_t grain, vti_work_fn *work, vo
     if (units == 0) return;
     size_t pieces = units / (grain ? grain : 1);
     uint32_t most = vti_pool_threads(p) * CHUNKS_PER_THREAD;
-    uint32_t chunks = pieces < most ? (uint32_t)(pieces ? pieces : 1) : most;
+    /* The smallest uneven chunk is half as long as an even one. */
+    uint32_t even = pieces < most ? (uint32_t)(pieces ? pieces : 1) : most - 1;
+    uint32_t chunks = pieces < 2 * (size_t)most ? even : most;
     if (vti_pool_threads(p) == 1 || chunks == 1 || pthread_mutex_trylock(&p->in_use) != 0) {
         work(context, 0, units);
         return;

@@ -19,6 +19,8 @@ static void print_overview(FILE *out)
         fprintf(out, "  voltron-run %s\n      %s\n", commands[i]->usage, commands[i]->summary);
     fprintf(out,
             "\nvoltron-run COMMAND --help explains a command; without a command it is \"run\".\n"
+            "Often used with \"run\": -n N tokens, -t X temperature, -T N threads, --local N or\n"
+            "--devices LIST for several devices, --json; all of them: voltron-run run --help.\n"
             "voltron-run --version tells the version.\n\n"
             "Exit codes: 0 success; 2 wrong usage; 3 a file cannot be read; 4 a file is damaged;\n"
             "5 not supported; 6 not enough memory; 7 context full; 8 a device is lost; 9 to 13\n"
