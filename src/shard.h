@@ -1,0 +1,41 @@
+/* shard.h: shards in memory, and where they come from.
+ *
+ * A shard is one block of memory with all its tensors, ready for the kernels. A source fills such a
+ * block: a GGUF file by packing and quantising (shard_build.c), a shard store by reading and
+ * decompressing (store.h). Both give the very same bytes. */
+#ifndef VTI_SHARD_H
+#define VTI_SHARD_H
+
+#include "geometry.h"
+#include "weights.h"
+
+typedef struct vti_shard_id {
+    uint32_t unit, shard; /* shard == vti_unit_shards: what they share, at any precision the same */
+    vti_precision precision;
+} vti_shard_id;
+
+/* Safe to use from several threads at the same time. */
+typedef struct vti_shard_source {
+    const vti_geometry *geometry;
+    const vti_kernels *kernels;
+    const char *name; /* of the file, for messages */
+    void *self;
+    /* How it has the shard; false: not at that precision. */
+    bool (*form)(void *self, vti_shard_id id, vti_shard_form *out);
+    /* Fills `memory`, 64-byte aligned, of exactly the layout's bytes. */
+    vt_status (*load)(void *self, vti_shard_id id, void *memory, vt_error *err);
+} vti_shard_source;
+
+/* A loaded shard. Immutable while anybody computes with it. */
+typedef struct vti_shard {
+    vti_shard_id id;
+    vti_tensor tensor[VTI_PIECES]; /* views of `memory`; rows 0: not there */
+    void *memory;
+    uint64_t bytes;
+} vti_shard;
+
+/* Points the tensors into `memory`, as the layout says. */
+void vti_shard_point(vti_shard *shard, vti_shard_id id, const vti_shard_layout *layout,
+                     void *memory);
+
+#endif
