@@ -16,7 +16,7 @@
 #ifndef VTI_GEOMETRY_H
 #define VTI_GEOMETRY_H
 
-#include "../kernels/kernels.h"
+#include "../kernels/layout.h"
 #include "roles.h"
 
 typedef enum vti_unit_kind {
@@ -74,8 +74,8 @@ enum {
     /* ATTN */
     VTI_PIECE_Q = 0, VTI_PIECE_K, VTI_PIECE_V,
     VTI_PIECE_Q_BIAS, VTI_PIECE_K_BIAS, VTI_PIECE_V_BIAS,
-    VTI_PIECE_OUT,      /* its columns up to the end of a block that began in the shard before … */
-    VTI_PIECE_OUT_REST, /* … and the others; see vti_shard_form.source_grid */
+    VTI_PIECE_OUT,
+    VTI_PIECE_OUT_REST, /* of shards that begin within a block; see vti_shard_form.source_grid */
     /* FFN: dense, one expert, or a block of the shared expert */
     VTI_PIECE_GATE = 0, VTI_PIECE_UP, VTI_PIECE_DOWN,
     /* HEAD, EMBED */
@@ -86,15 +86,18 @@ enum {
     /* of an FFN unit: VTI_PIECE_NORM, VTI_PIECE_POST_NORM and, of a mixture */
     VTI_PIECE_ROUTER = 2, VTI_PIECE_SHARED_ROUTER,
     /* of HEAD: VTI_PIECE_NORM; of EMBED: nothing */
-    VTI_PIECES = 8
+    VTI_PIECES = 8,
+
+    VTI_PIECE_ABSENT = 0xff /* type of a piece that is not there */
 };
 
 /* How a shard is stored: decides, with the geometry, every byte's place. */
 typedef struct vti_shard_form {
     vti_precision precision;
-    bool source_grid; /* blocks of a K type are those of the file's rows, not the shard's own: a
-                         shard that begins within one has that one's rest as a piece of its own */
-    uint8_t type[VTI_PIECES]; /* vti_weight_type; VTI_F32 for vectors and for what is not there */
+    bool source_grid; /* Wo is of a K type, and its blocks are those of the file's rows, not the
+                         shard's own: of a shard that begins within such a block, VTI_PIECE_OUT is
+                         that block's rest and VTI_PIECE_OUT_REST what comes after it */
+    uint8_t type[VTI_PIECES]; /* vti_weight_type, VTI_F32 for vectors; or VTI_PIECE_ABSENT */
 } vti_shard_form;
 
 typedef struct vti_placed_piece {
@@ -110,13 +113,13 @@ typedef struct vti_shard_layout {
     uint64_t bytes;
 } vti_shard_layout;
 
-/* Pieces of a shard (shard == vti_unit_shards: what they share). `source_grid` as above, for pieces
- * whose type in the file is of blocks of 256; false if all are cut at the shard's borders. */
+/* Pieces that a shard (shard == vti_unit_shards: what they share) of this family can have. Roles
+ * that are optional in a file are included. */
 void vti_shard_pieces(const vti_geometry *g, uint32_t unit, uint32_t shard, bool source_grid,
                       vti_piece out[VTI_PIECES]);
 
-/* Where everything lies. False if the form is not possible: a number that is no type, or a matrix
- * whose columns are not whole blocks of it. */
+/* Where everything lies. False if the form is not possible: a number that is no type, a piece that
+ * the family requires or does not have, a unit or shard that does not exist. */
 bool vti_shard_lay_out(const vti_geometry *g, const vti_kernels *kernels, uint32_t unit,
                        uint32_t shard, const vti_shard_form *form, vti_shard_layout *out);
 
@@ -126,10 +129,10 @@ bool vti_shard_lay_out(const vti_geometry *g, const vti_kernels *kernels, uint32
 uint64_t vti_shard_macs(const vti_geometry *g, uint32_t unit, uint32_t shard);
 
 /* KV bytes per token of an ATTN shard at `element_bytes` per element; 0 of others. */
-uint64_t vti_shard_kv_bytes(const vti_geometry *g, uint32_t unit, uint32_t element_bytes);
+uint64_t vti_shard_kv_bytes(const vti_geometry *g, uint32_t unit, uint32_t shard,
+                            uint32_t element_bytes);
 
-/* Floats per token that go into and come out of a unit's shard. */
-uint32_t vti_unit_input_width(const vti_geometry *g, uint32_t unit);
+/* Floats per token that come out of a shard; d go into every one. */
 uint32_t vti_shard_output_width(const vti_geometry *g, uint32_t unit, uint32_t shard);
 
 #endif
