@@ -69,8 +69,8 @@ vt_status vt_gguf_open(const char *path, vt_gguf **out, vt_error *err)
     return vti_gguf_join_parts(opened, out, err);
 }
 
-vt_status vti_gguf_open_memory(const void *data, size_t data_bytes, const char *name, vt_gguf **out,
-                               vt_error *err)
+static vt_status open_memory(const void *data, size_t data_bytes, const char *name,
+                             bool directory_only, vt_gguf **out, vt_error *err)
 {
     *out = NULL;
     if (!data) return vti_fail(err, VT_ERR_ARGUMENT, "%s: no data was given", name);
@@ -79,6 +79,7 @@ vt_status vti_gguf_open_memory(const void *data, size_t data_bytes, const char *
                         name, data, DATA_ALIGNMENT);
     vt_gguf *gguf;
     VTI_TRY(create(name, &gguf, err));
+    gguf->directory_only = directory_only;
     VTI_TRY(parse_or_close(gguf, data, data_bytes, &gguf, err));
     vt_status status = vti_gguf_refuse_part(gguf, err);
     if (status == VT_OK)
@@ -86,6 +87,24 @@ vt_status vti_gguf_open_memory(const void *data, size_t data_bytes, const char *
     else
         vt_gguf_close(gguf);
     return status;
+}
+
+vt_status vti_gguf_open_memory(const void *data, size_t data_bytes, const char *name, vt_gguf **out,
+                               vt_error *err)
+{
+    return open_memory(data, data_bytes, name, false, out, err);
+}
+
+vt_status vti_gguf_open_directory(const void *data, size_t data_bytes, const char *name,
+                                  vt_gguf **out, vt_error *err)
+{
+    return open_memory(data, data_bytes, name, true, out, err);
+}
+
+void vti_gguf_place(vt_gguf *gguf, const char *tensor, const void *data)
+{
+    vti_gguf_tensor *found = (vti_gguf_tensor *)vti_gguf_find_tensor(gguf, tensor);
+    if (found) found->data = data;
 }
 
 void vt_gguf_close(vt_gguf *gguf)

@@ -59,6 +59,13 @@ const vti_ggml_type *vti_ggml_type_find(uint32_t number);
 vt_status vti_gguf_open_memory(const void *data, size_t data_bytes, const char *name, vt_gguf **out,
                                vt_error *err);
 
+/* The same for what stands before the tensors' data, to the last byte: tensors have NULL as data. */
+vt_status vti_gguf_open_directory(const void *data, size_t data_bytes, const char *name,
+                                  vt_gguf **out, vt_error *err);
+
+/* Says where a tensor's data is that was opened without; as many bytes as it says it has. */
+void vti_gguf_place(vt_gguf *gguf, const char *tensor, const void *data);
+
 const char *vti_gguf_name(const vt_gguf *gguf);
 
 /* The tensors that were read so far will hardly be again: their pages need not stay in memory. */

@@ -37,6 +37,7 @@ struct vt_gguf {
     vti_mapped_file file; /* all zero if opened from memory */
     const unsigned char *data;
     uint64_t data_bytes;
+    bool directory_only;         /* `data` ends where the tensors' data would begin */
     uint32_t version;
     uint64_t entry_count;
     vti_gguf_entry *entries;     /* in the file's order */

@@ -355,16 +355,25 @@ static vt_status check_extents(vt_gguf *gguf, vti_gguf_cursor *cursor)
                                  " overlaps tensor '%s' at byte %" PRIu64,
                                  sorted[i]->offset_bytes, end, sorted[i + 1]->name,
                                  sorted[i + 1]->offset_bytes);
-        if (last && end > cursor->bytes)
+        if (last && end > cursor->bytes && !gguf->directory_only)
             return vti_gguf_fail(cursor, VT_ERR_FORMAT,
                                  "data ends at byte %" PRIu64 ", the file at byte %" PRIu64
                                  ": %" PRIu64 " bytes are missing, the file is truncated or "
                                  "damaged",
                                  end, cursor->bytes, end - cursor->bytes);
     }
-    for (uint64_t i = 0; i < gguf->tensor_count; i++)
+    for (uint64_t i = 0; i < gguf->tensor_count && !gguf->directory_only; i++)
         gguf->tensors[i].data = cursor->data + gguf->tensors[i].offset_bytes;
     return VT_OK;
+}
+
+static vt_status check_directory_end(const vt_gguf *gguf, vti_gguf_cursor *cursor)
+{
+    vti_gguf_set_subject(cursor, "tensor directory");
+    if (!gguf->directory_only || cursor->at == cursor->bytes) return VT_OK;
+    return vti_gguf_fail(cursor, VT_ERR_FORMAT,
+                         "it ends at byte %" PRIu64 " of %" PRIu64 ", expected nothing behind it",
+                         cursor->at, cursor->bytes);
 }
 
 static vt_status sort_names(vt_gguf *gguf, vti_gguf_cursor *cursor)
@@ -389,6 +398,7 @@ vt_status vti_gguf_parse(vt_gguf *gguf, vt_error *err)
     vti_gguf_set_subject(&cursor, "tensor directory");
     VTI_TRY(vti_gguf_need(&cursor, "tensors", tensor_count, MIN_TENSOR_BYTES));
     VTI_TRY(parse_tensors(gguf, &cursor, tensor_count, alignment));
+    VTI_TRY(check_directory_end(gguf, &cursor));
     VTI_TRY(place_tensors(gguf, &cursor, alignment));
     VTI_TRY(check_extents(gguf, &cursor));
     return sort_names(gguf, &cursor);

@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static vt_status map_descriptor(int descriptor, const char *path, vti_mapped_file *out,
-                                vt_error *err)
+vt_status vti_mapped_file_of(int descriptor, const char *path, vti_mapped_file *out, vt_error *err)
 {
+    *out = (vti_mapped_file){0};
     struct stat info;
     if (fstat(descriptor, &info) != 0)
         return vti_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
@@ -35,7 +35,7 @@ vt_status vti_mapped_file_open(const char *path, vti_mapped_file *out, vt_error 
     /* O_NONBLOCK: opening a pipe without a writer would wait for one. */
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return vti_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
-    vt_status status = map_descriptor(descriptor, path, out, err);
+    vt_status status = vti_mapped_file_of(descriptor, path, out, err);
     close(descriptor);
     return status;
 }

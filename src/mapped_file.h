@@ -13,6 +13,9 @@ typedef struct vti_mapped_file {
 /* ERR_IO names the path and the reason. Only regular files: a pipe or a device cannot be mapped. */
 vt_status vti_mapped_file_open(const char *path, vti_mapped_file *out, vt_error *err);
 
+/* The same of an open file, which may be closed afterwards. */
+vt_status vti_mapped_file_of(int descriptor, const char *path, vti_mapped_file *out, vt_error *err);
+
 /* What was read need not stay in memory; it is read from the file again when it is used. */
 void vti_mapped_file_let_go(const vti_mapped_file *file);
 
