@@ -190,6 +190,83 @@ void vt_model_close(vt_model *model);
 void vt_model_get_info(const vt_model *model, vt_model_info *out);
 
 /* ---------------------------------------------------------------------------------------------
+ * Shard stores
+ * ------------------------------------------------------------------------------------------- */
+
+/* A model in one file, cut into the pieces that devices hold, each at several precisions, ready for
+ * the kernels, compressed and checksummed. docs/store.md has the format. */
+typedef struct vt_store vt_store;
+
+/* From the largest to the smallest. */
+typedef enum vt_precision { VT_PRECISION_F16, VT_PRECISION_I8, VT_PRECISION_I4 } vt_precision;
+
+enum { VT_PRECISION_COUNT = 3 };
+
+/* "F16", "I8", "I4"; "unknown" for another number. */
+const char *vt_precision_name(vt_precision precision);
+
+typedef struct vt_pack_params {
+    uint32_t threads;     /* that quantise and compress, 0: one per big core */
+    uint32_t precisions;  /* bits 1 << VT_PRECISION_…; 0: all that the model offers */
+    const char *importance_path; /* what calibration wrote, for better rounding; or NULL */
+    bool (*cancelled)(void *user); /* asked often, in the calling thread; or NULL */
+    void *user;
+    vt_log log;
+    vt_progress progress; /* in bytes of shards */
+} vt_pack_params;
+
+vt_pack_params vt_pack_params_default(void);
+
+/* Writes the model as a shard store, whole or not at all; a store of that name is replaced at the
+ * end, any other file never. The same model and parameters give the same bytes. ERR_ARGUMENT: the
+ * model does not offer such a precision; ERR_IO says how much room was needed; ERR_CANCELLED. */
+vt_status vt_pack(const vt_model *model, const char *path, const vt_pack_params *params,
+                  vt_error *err);
+
+/* Does the file begin as a shard store does? */
+bool vt_store_is(const char *path);
+
+/* Opens a store for reading; its directory and index are checked. The file must not change while
+ * open. ERR_FORMAT says what is wrong where. */
+vt_status vt_store_open(const char *path, vt_store **out, vt_error *err);
+void vt_store_close(vt_store *store);
+
+/* Pieces (shards and what the shards of a unit share), their bytes for the kernels and in the file. */
+typedef struct vt_store_sum {
+    uint64_t count, bytes, stored_bytes;
+} vt_store_sum;
+
+typedef struct vt_store_info {
+    uint32_t version;
+    uint32_t layout_version; /* of the bytes that kernels read */
+    uint32_t units;
+    uint64_t file_bytes;
+    uint64_t directory_bytes; /* metadata and tokenizer */
+    vt_store_sum precision[VT_PRECISION_COUNT]; /* count 0: not offered */
+    vt_store_sum shared;     /* by the shards of each unit, at any precision */
+    vt_store_sum embedding;
+} vt_store_info;
+
+typedef struct vt_store_unit {
+    char name[24];           /* "ATTN(3)", "FFN(0)", "HEAD", "EMBED" */
+    uint32_t shards;
+    vt_store_sum precision[VT_PRECISION_COUNT], shared;
+    char types[VT_PRECISION_COUNT][48]; /* of the matrices: "Q8_0", "Q4_K Q6_K" */
+} vt_store_unit;
+
+void vt_store_get_info(const vt_store *store, vt_store_info *out);
+
+/* Unit `index` (< units). VT_ERR_ARGUMENT past the end. */
+vt_status vt_store_get_unit(const vt_store *store, uint32_t index, vt_store_unit *out);
+
+/* The metadata and the tensors of the file that the store was made of; they have no data here. */
+const vt_gguf *vt_store_gguf(const vt_store *store);
+
+/* Reads and checks every byte of the file. Of `params` only `threads`, `cancelled` and `progress`
+ * matter; NULL: the defaults. */
+vt_status vt_store_verify(const vt_store *store, const vt_pack_params *params, vt_error *err);
+
+/* ---------------------------------------------------------------------------------------------
  * Text and tokens
  * ------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* little_endian.h: numbers out of bytes, at any address, on any host. */
+/* little_endian.h: numbers out of bytes and into them, at any address, on any host. */
 #ifndef VTI_LITTLE_ENDIAN_H
 #define VTI_LITTLE_ENDIAN_H
 
@@ -34,6 +34,16 @@ static inline double vti_load_f64(const unsigned char *bytes)
     double value;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+static inline void vti_put_u32(unsigned char *bytes, uint32_t value)
+{
+    for (int i = 0; i < 4; i++) bytes[i] = (unsigned char)(value >> 8 * i);
+}
+
+static inline void vti_put_u64(unsigned char *bytes, uint64_t value)
+{
+    for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(value >> 8 * i);
 }
 
 #endif
