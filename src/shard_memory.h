@@ -12,9 +12,9 @@
 typedef struct vti_shard_memory vti_shard_memory;
 
 typedef struct vti_shard_memory_usage {
-    uint64_t asked_bytes;  /* sum of what was asked for and is not freed */
-    uint64_t held_bytes;   /* pages that this makes resident once it is written; in the budget */
-    uint64_t mapped_bytes; /* address space of the regions */
+    uint64_t allocated_bytes; /* sum of the allocations, in whole pages */
+    uint64_t held_bytes;      /* what is resident once they are written; taken from the budget */
+    uint64_t mapped_bytes;    /* address space of the regions */
     uint32_t allocations, regions;
 } vti_shard_memory_usage;
 
@@ -25,8 +25,8 @@ vti_shard_memory *vti_shard_memory_open(vti_budget *budget, vti_budget_category 
 /* Frees everything that is still allocated. NULL is fine. */
 void vti_shard_memory_close(vti_shard_memory *memory);
 
-/* `*out` gets a block of `bytes` (0 counts as 1) at the start of a page, hence 64-byte aligned. Its
- * content is undefined; it is expected to be written whole. `what` begins the message: VT_ERR_MEMORY
+/* `*out` gets a block of `bytes` (0 counts as 1) at the start of a page, hence 64-byte aligned, of
+ * undefined content, that is expected to be written whole. `what` begins the message: VT_ERR_MEMORY
  * if the budget does not allow it, or the system has no address space. */
 vt_status vti_shard_memory_allocate(vti_shard_memory *memory, uint64_t bytes, const char *what,
                                     void **out, vt_error *err);
