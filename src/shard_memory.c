@@ -125,22 +125,22 @@ static unsigned char *page_at(const vti_shard_memory *m, const region *r, size_t
 static region *map_region(const vti_shard_memory *m, size_t bytes)
 {
     size_t pages = bytes / m->page_bytes, words = (pages + 63) / 64;
-    size_t blocks = bytes / BLOCK_BYTES;
-    region *r = calloc(1, sizeof *r + 2 * words * sizeof(uint64_t) + blocks);
-    if (!r) return NULL;
-    r->pages = pages;
-    r->live = r->bits;
-    r->first = r->bits + words;
-    r->huge = (bool *)(r->bits + 2 * words);
-    r->mapped_bytes = bytes + BLOCK_BYTES;
-    void *mapped = mmap(NULL, r->mapped_bytes, PROT_READ | PROT_WRITE,
+    size_t blocks = bytes / BLOCK_BYTES, mapped_bytes = bytes + BLOCK_BYTES;
+    void *mapped = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped == MAP_FAILED) {
-        free(r);
+    if (mapped == MAP_FAILED) return NULL;
+    region *r = calloc(1, sizeof *r + 2 * words * sizeof(uint64_t) + blocks);
+    if (!r) {
+        munmap(mapped, mapped_bytes);
         return NULL;
     }
     r->mapped = mapped;
     r->begin = r->mapped + (BLOCK_BYTES - (uintptr_t)mapped % BLOCK_BYTES);
+    r->mapped_bytes = mapped_bytes;
+    r->pages = pages;
+    r->live = r->bits;
+    r->first = r->bits + words;
+    r->huge = (bool *)(r->bits + 2 * words);
     if (m->huge) advise_huge(r->begin, bytes, true);
     memset(r->huge, m->huge, blocks);
     ASAN_POISON_MEMORY_REGION(r->begin, bytes);
