@@ -10,54 +10,11 @@
 
 enum { ANSWER_TIMEOUT_MS = 5000, READY_TIMEOUT_MS = 60000 };
 
-/* Tensors that a device gets: all roles of its layers, and rope_freqs (as layer 0). */
-typedef struct tensor_walk {
-    const vt_cluster *cluster;
-    uint32_t first, count;
-    uint32_t index; /* 0: rope_freqs; then layer by layer, role by role */
-} tensor_walk;
-
-typedef struct walked_tensor {
-    vti_source source;
-    vti_role role;
-    uint32_t layer;
-} walked_tensor;
-
-/* The next tensor that is there; false at the end. */
-static bool next_tensor(tensor_walk *walk, walked_tensor *out)
+/* Bytes of the weights that a device gets. */
+static uint64_t weight_bytes(const vt_cluster *c, const vti_device *device)
 {
-    const vt_model *m = walk->cluster->model;
-    while (walk->index <= walk->count * VTI_LAYER_ROLE_COUNT) {
-        uint32_t at = walk->index++;
-        out->role = at ? (vti_role)((at - 1) % VTI_LAYER_ROLE_COUNT) : VTI_ROPE_FREQS;
-        out->layer = at ? walk->first + (at - 1) / VTI_LAYER_ROLE_COUNT : 0;
-        /* All were checked when the model was opened. */
-        if (vti_source_find(m->gguf, &m->hparams, out->role, out->layer, &out->source, NULL) ==
-                VT_OK &&
-            out->source.data)
-            return true;
-    }
-    return false;
-}
-
-typedef struct totals {
-    uint32_t tensors;
-    uint64_t source_bytes, loaded_bytes, largest_source_bytes;
-} totals;
-
-static totals count_tensors(const vt_cluster *c, const vti_device *device)
-{
-    tensor_walk walk = {c, device->first, device->count, 0};
-    walked_tensor tensor;
-    totals sum = {0};
-    while (next_tensor(&walk, &tensor)) {
-        sum.tensors++;
-        sum.source_bytes += tensor.source.size_bytes;
-        sum.loaded_bytes += vti_tensor_bytes(&c->model->kernels, tensor.role, &tensor.source);
-        if (tensor.source.size_bytes > sum.largest_source_bytes)
-            sum.largest_source_bytes = tensor.source.size_bytes;
-    }
-    return sum;
+    return vti_weights_bytes(c->model->shards, c->model->precision, vti_attn_unit(device->first),
+                             2 * device->count);
 }
 
 static vt_status send_simple(vt_cluster *c, vti_device *device, vti_message type,
@@ -118,20 +75,17 @@ static vt_status claim_all(vt_cluster *c, vt_error *err)
 
 static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
 
-/* Weights, one tensor on its way to become one, KV cache and scratch of the expected session. */
+/* Weights, KV cache and scratch of the expected session. */
 static uint64_t device_needs(const vt_cluster *c, const vti_device *device)
 {
-    totals sum = count_tensors(c, device);
     vti_stage_params params = {
-        .hparams = &c->model->hparams,
+        .geometry = &c->model->geometry,
         .kernels = &c->model->kernels,
         .context_tokens = c->context_tokens,
         .batch_tokens = c->batch_tokens,
         .kv_type = c->kv_type,
     };
-    uint64_t session = vti_stage_bytes(&params, device->first, device->count);
-    uint64_t more = session > sum.largest_source_bytes ? session : sum.largest_source_bytes;
-    return sum.loaded_bytes + more;
+    return weight_bytes(c, device) + vti_stage_bytes(&params, device->first, device->count);
 }
 
 /* Every device that lacks memory is named, with how much. */
@@ -180,14 +134,14 @@ static const char *next_address(const vt_cluster *c, uint32_t hop)
     return "";
 }
 
-static vt_status send_assignment(vt_cluster *c, vti_device *device, uint32_t tensors, vt_error *err)
+static vt_status send_assignment(vt_cluster *c, vti_device *device, vt_error *err)
 {
     vti_assignment a = {
         .hparams = c->model->hparams,
         .first = device->first,
         .count = device->count,
         .hop = device->hop,
-        .tensor_count = tensors,
+        .quantised = c->model->geometry.quantised,
     };
     snprintf(a.next, sizeof a.next, "%s", next_address(c, device->hop));
     uint8_t payload[VTI_WIRE_SMALL_MAX];
@@ -202,24 +156,20 @@ typedef struct transfer {
     uint64_t done_bytes, total_bytes; /* over all devices */
 } transfer;
 
-/* A tensor travels in blocks, so that neither side needs a buffer for all of it and signs of life
- * pass between them. `data` are `bytes` of it that begin at `offset`. */
-static vt_status send_blocks(vt_cluster *c, vti_device *device, const walked_tensor *tensor,
-                             const void *data, uint64_t offset, uint64_t bytes, transfer *t,
-                             vt_error *err)
+/* A shard travels in blocks, so that signs of life pass between them. */
+static vt_status send_blocks(vt_cluster *c, vti_device *device, vti_shard_block *block,
+                             const unsigned char *data, uint64_t bytes, transfer *t, vt_error *err)
 {
-    const vti_source *s = &tensor->source;
-    vti_frame_header header = {.type = VTI_MSG_WEIGHTS, .unit = tensor->layer};
-    for (uint64_t done = 0; done < bytes;) {
-        uint64_t left = bytes - done;
+    vti_frame_header header = {.type = VTI_MSG_WEIGHTS};
+    for (block->offset = 0; block->offset < bytes;) {
+        uint64_t left = bytes - block->offset;
         size_t part = left < VTI_WIRE_BLOCK_MAX ? (size_t)left : VTI_WIRE_BLOCK_MAX;
         uint8_t head[VTI_WIRE_BLOCK_HEADER_BYTES];
         vti_writer w = {head, sizeof head, 0, false};
-        vti_weights_block block = {tensor->role, s->type, s->slices, s->rows, s->cols, offset + done};
-        vti_encode_block(&w, &block);
-        vti_net_part parts[] = {{head, w.bytes}, {(const char *)data + done, part}};
+        vti_encode_block(&w, block);
+        vti_net_part parts[] = {{head, w.bytes}, {data + block->offset, part}};
         VTI_TRY(vti_cluster_send_message(c, device, &header, parts, 2, err));
-        done += part;
+        block->offset += part;
         t->done_bytes += part;
         if (c->progress.report)
             c->progress.report(c->progress.user, t->what, t->done_bytes, t->total_bytes);
@@ -227,43 +177,37 @@ static vt_status send_blocks(vt_cluster *c, vti_device *device, const walked_ten
     return VT_OK;
 }
 
-/* Rows of a type without a kernel are converted here, some at a time: workers know only types that
- * have one. */
-static vt_status send_converted(vt_cluster *c, vti_device *device, const walked_tensor *tensor,
-                                transfer *t, vt_error *err)
+static vt_status send_shard(vt_cluster *c, vti_device *device, vti_shard_id id, transfer *t,
+                            vt_error *err)
 {
-    const vti_source *s = &tensor->source;
-    uint64_t row_bytes = vti_source_bytes(s->type, 1, 1, s->cols), rows = s->size_bytes / row_bytes;
-    uint64_t batch = row_bytes < VTI_WIRE_BLOCK_MAX ? VTI_WIRE_BLOCK_MAX / row_bytes : 1;
-    void *buffer = malloc((size_t)(batch * row_bytes));
-    vt_status status = VT_OK;
-    if (!buffer) return vti_fail(err, VT_ERR_MEMORY, "no memory to convert weights");
-    for (uint64_t row = 0; row < rows && status == VT_OK; row += batch) {
-        uint64_t count = rows - row < batch ? rows - row : batch;
-        status = send_blocks(c, device, tensor, vti_source_rows(s, row, count, buffer),
-                             row * row_bytes, count * row_bytes, t, err);
-    }
-    free(buffer);
+    const vti_shard_source *source = c->model->shards;
+    vti_shard_block block = {.id = id};
+    vti_shard_layout layout;
+    if (!source->form(source->self, id, &block.form) ||
+        !vti_shard_lay_out(source->geometry, source->kernels, id.unit, id.shard, &block.form,
+                           &layout))
+        return vti_fail(err, VT_ERR_INTERNAL, "a shard that was counted is not there");
+    void *bytes = aligned_alloc(VTI_SHARD_ALIGNMENT, (size_t)layout.bytes);
+    if (!bytes) return vti_fail(err, VT_ERR_MEMORY, "no memory for a shard to send");
+    vt_status status = source->load(source->self, id, bytes, err);
+    if (status == VT_OK) status = send_blocks(c, device, &block, bytes, layout.bytes, t, err);
+    free(bytes);
     return status;
-}
-
-static vt_status send_tensor(vt_cluster *c, vti_device *device, const walked_tensor *tensor,
-                             transfer *t, vt_error *err)
-{
-    const vti_source *s = &tensor->source;
-    if (s->conversion) return send_converted(c, device, tensor, t, err);
-    return send_blocks(c, device, tensor, s->data, 0, s->size_bytes, t, err);
 }
 
 static vt_status send_weights(vt_cluster *c, vti_device *device, transfer *t, vt_error *err)
 {
-    tensor_walk walk = {c, device->first, device->count, 0};
-    walked_tensor tensor;
+    const vti_geometry *g = &c->model->geometry;
     snprintf(t->what, sizeof t->what, "weights to %s", device->address);
-    VTI_TRY(send_assignment(c, device, count_tensors(c, device).tensors, err));
+    VTI_TRY(send_assignment(c, device, err));
     vti_log(&c->log, VT_LOG_INFO, "layers %" PRIu32 " to %" PRIu32 " go to %s", device->first,
             device->first + device->count - 1, device->address);
-    while (next_tensor(&walk, &tensor)) VTI_TRY(send_tensor(c, device, &tensor, t, err));
+    for (uint32_t i = 0; i < 2 * device->count; i++) {
+        uint32_t unit = vti_attn_unit(device->first) + i;
+        for (uint32_t shard = 0; shard <= vti_unit_shards(g, unit); shard++)
+            VTI_TRY(send_shard(c, device, (vti_shard_id){unit, shard, c->model->precision}, t,
+                               err));
+    }
     return send_simple(c, device, VTI_MSG_LOADED, NULL, err);
 }
 
@@ -274,7 +218,7 @@ vt_status vti_cluster_provision(vt_cluster *c, vt_error *err)
     VTI_TRY(check_memory(c, err));
     VTI_TRY(check_own_memory(c, err));
     for (size_t i = 0; i < c->device_count; i++)
-        if (c->devices[i].count) t.total_bytes += count_tensors(c, &c->devices[i]).source_bytes;
+        if (c->devices[i].count) t.total_bytes += weight_bytes(c, &c->devices[i]);
     for (size_t i = 0; i < c->device_count; i++)
         if (c->devices[i].count) VTI_TRY(send_weights(c, &c->devices[i], &t, err));
     return collect(c, VTI_MSG_READY, READY_TIMEOUT_MS, "it to load its weights",

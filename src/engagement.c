@@ -90,7 +90,7 @@ static vt_status require_phase(const vti_engagement *e, vti_phase phase, vt_erro
 
 static uint64_t used_bytes(const vti_engagement *e)
 {
-    return (e->weights ? e->weights->bytes : 0) + e->arrival.source.size_bytes;
+    return (e->weights ? e->weights->bytes : 0) + (e->arrival.shard ? e->arrival.shard->bytes : 0);
 }
 
 static vt_status check_budget(const vti_engagement *e, uint64_t more, const char *what,
@@ -139,7 +139,7 @@ vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main
 
 static void drop_arrival(vti_engagement *e)
 {
-    free(e->arrival.bytes);
+    vti_shard_free(e->memory, e->arrival.shard);
     memset(&e->arrival, 0, sizeof e->arrival);
 }
 
@@ -154,6 +154,7 @@ void vti_engagement_close(vti_engagement *e)
     vti_stage_close(e->stage);
     drop_arrival(e);
     vti_weights_free(e->weights);
+    vti_shard_memory_close(e->memory);
     free(e);
 }
 
@@ -173,7 +174,10 @@ static vt_status on_assign(vti_engagement *e, const vti_net_event *event, vt_err
     /* A link may come before the assignment: the device before us can be done first. */
     if (a->hop > a->hparams.layers || (a->hop == 0 && e->source))
         return vti_fail(err, VT_ERR_PROTOCOL, "assigned hop %" PRIu32, a->hop);
-    VTI_TRY(vti_weights_new(a->first, a->count, &e->weights, err));
+    vti_geometry_init(&e->geometry, &a->hparams, a->quantised);
+    e->memory = vti_shard_memory_open(NULL, VTI_BUDGET_WEIGHTS);
+    if (!e->memory) return vti_fail(err, VT_ERR_MEMORY, "no memory for weights");
+    VTI_TRY(vti_weights_new(&e->geometry, e->memory, 2 * a->first, 2 * a->count, &e->weights, err));
     if (a->hop == 0) e->source = e->main;
     e->phase = VTI_PHASE_LOADING;
     publish_route(e);
@@ -182,96 +186,74 @@ static vt_status on_assign(vti_engagement *e, const vti_net_event *event, vt_err
     return VT_OK;
 }
 
-/* The slot a tensor goes to, or NULL. */
-static vti_tensor *slot_of(vti_engagement *e, vti_role role, uint32_t layer)
+static bool is_expected(const vti_engagement *e, vti_shard_id id)
 {
-    if (role == VTI_ROPE_FREQS && layer == 0) return &e->weights->rope_freqs;
-    if (role >= VTI_LAYER_ROLE_COUNT || layer < e->weights->first ||
-        layer - e->weights->first >= e->weights->count)
-        return NULL;
-    return &e->weights->layers[layer - e->weights->first].tensor[role];
+    const vti_weights *w = e->weights;
+    if (id.unit < w->first || id.unit - w->first >= w->count) return false;
+    const vti_unit *unit = vti_weights_unit(w, id.unit);
+    return id.shard <= unit->shards && !unit->shard[id.shard];
 }
 
-static vt_status begin_arrival(vti_engagement *e, const vti_weights_block *block, uint32_t layer,
-                               vt_error *err)
+static vt_status begin_arrival(vti_engagement *e, const vti_shard_block *block, vt_error *err)
 {
-    vti_tensor *slot = slot_of(e, block->role, layer);
-    if (!slot || slot->rows)
-        return vti_fail(err, VT_ERR_PROTOCOL,
-                        "%s of layer %" PRIu32 " was not expected",
-                        vti_role_name(block->role), layer);
-    vti_source source = {
-        .type = block->type,
-        .slices = block->slices,
-        .rows = block->rows,
-        .cols = block->cols,
-        .size_bytes = vti_source_bytes(block->type, block->slices, block->rows, block->cols),
-    };
-    char name[64];
-    snprintf(name, sizeof name, "%s of layer %" PRIu32, vti_role_name(block->role), layer);
-    VTI_TRY(vti_source_check(&e->assignment.hparams, block->role, &source, name, err));
-    VTI_TRY(check_budget(e, source.size_bytes +
-                                vti_tensor_bytes(e->host->kernels, block->role, &source),
-                         "the weights", err));
-    e->arrival.bytes = aligned_alloc(64, (source.size_bytes + 63) / 64 * 64);
-    if (!e->arrival.bytes)
-        return vti_fail(err, VT_ERR_MEMORY, "no memory for %" PRIu64 " bytes of weights",
-                        source.size_bytes);
-    source.data = e->arrival.bytes;
-    e->arrival.source = source;
-    e->arrival.role = block->role;
-    e->arrival.layer = layer;
-    e->arrival.active = true;
+    vti_shard_layout layout;
+    char name[VTI_SHARD_TEXT];
+    if (!is_expected(e, block->id))
+        return vti_fail(err, VT_ERR_PROTOCOL, "shard %" PRIu32 " of unit %" PRIu32
+                        " was not expected", block->id.shard, block->id.unit);
+    vti_shard_describe(&e->geometry, block->id, name);
+    if (!vti_shard_lay_out(&e->geometry, e->host->kernels, block->id.unit, block->id.shard,
+                           &block->form, &layout))
+        return vti_fail(err, VT_ERR_PROTOCOL, "%s has a form that this model cannot have", name);
+    VTI_TRY(check_budget(e, layout.bytes, name, err));
+    VTI_TRY(vti_shard_new(e->memory, block->id, &layout, &e->arrival.shard, err));
+    e->arrival.form = block->form;
+    e->arrival.received = 0;
     return VT_OK;
 }
 
-/* The bytes are complete: they become the tensor. */
-static vt_status finish_arrival(vti_engagement *e, vt_error *err)
+static bool is_next(const vti_arrival *a, const vti_shard_block *block, uint32_t bytes)
 {
-    vti_arrival *a = &e->arrival;
-    vti_tensor *slot = slot_of(e, a->role, a->layer);
-    vti_loader loader = {e->host->kernels, e->weights->arena, NULL};
-    VTI_TRY(vti_tensor_load(&loader, a->role, &a->source, slot, err));
-    e->weights->bytes += vti_tensor_bytes(e->host->kernels, a->role, &a->source);
-    e->tensors_loaded++;
-    drop_arrival(e);
-    return VT_OK;
+    return a->shard->id.unit == block->id.unit && a->shard->id.shard == block->id.shard &&
+           memcmp(&a->form, &block->form, sizeof a->form) == 0 && block->offset == a->received &&
+           bytes <= a->shard->bytes - a->received;
 }
 
 static vt_status on_weights(vti_engagement *e, const vti_net_event *event, vt_error *err)
 {
-    vti_weights_block block;
-    uint32_t bytes = event->header.message_bytes, layer = event->header.unit;
+    vti_shard_block block = {0};
+    vti_arrival *a = &e->arrival;
+    uint32_t bytes = event->header.message_bytes;
     VTI_TRY(require_phase(e, VTI_PHASE_LOADING, err));
     if (!vti_decode_block(event->payload, bytes, &block))
         return vti_fail(err, VT_ERR_PROTOCOL, "a block of weights is malformed");
-    if (!e->arrival.active) VTI_TRY(begin_arrival(e, &block, layer, err));
-    vti_arrival *a = &e->arrival;
-    uint32_t data_bytes = bytes - VTI_WIRE_BLOCK_HEADER_BYTES;
-    if (a->layer != layer || a->role != block.role || a->source.type != block.type ||
-        a->source.slices != block.slices || a->source.rows != block.rows ||
-        a->source.cols != block.cols ||
-        block.offset != a->received || data_bytes > a->source.size_bytes - a->received)
+    if (!a->shard) VTI_TRY(begin_arrival(e, &block, err));
+    bytes -= VTI_WIRE_BLOCK_HEADER_BYTES;
+    if (!is_next(a, &block, bytes))
         return vti_fail(err, VT_ERR_PROTOCOL, "blocks of weights are out of order");
-    memcpy(a->bytes + a->received, event->payload + VTI_WIRE_BLOCK_HEADER_BYTES, data_bytes);
-    a->received += data_bytes;
-    return a->received == a->source.size_bytes ? finish_arrival(e, err) : VT_OK;
+    memcpy((uint8_t *)a->shard->memory + a->received,
+           event->payload + VTI_WIRE_BLOCK_HEADER_BYTES, bytes);
+    a->received += bytes;
+    if (a->received < a->shard->bytes) return VT_OK;
+    vti_weights_put(e->weights, a->shard);
+    a->shard = NULL;
+    return VT_OK;
 }
 
-/* Every role that the family needs must be there: a missing one would be read as nothing. */
+/* A missing shard would be read as nothing. */
 static vt_status check_complete(const vti_engagement *e, vt_error *err)
 {
-    if (e->arrival.active || e->tensors_loaded != e->assignment.tensor_count)
-        return vti_fail(err, VT_ERR_PROTOCOL,
-                        "%" PRIu32 " of %" PRIu32 " tensors arrived", e->tensors_loaded,
-                        e->assignment.tensor_count);
-    for (uint32_t i = 0; i < e->weights->count; i++)
-        for (unsigned role = 0; role < VTI_LAYER_ROLE_COUNT; role++)
-            if (!e->weights->layers[i].tensor[role].rows &&
-                vti_role_required(&e->assignment.hparams, (vti_role)role))
-                return vti_fail(err, VT_ERR_PROTOCOL,
-                                "%s of layer %" PRIu32 " did not arrive",
-                                vti_role_name((vti_role)role), e->weights->first + i);
+    for (uint32_t i = 0; i < e->weights->count; i++) {
+        const vti_unit *unit = &e->weights->units[i];
+        for (uint32_t shard = 0; shard <= unit->shards; shard++) {
+            char name[VTI_SHARD_TEXT];
+            if (unit->shard[shard]) continue;
+            vti_shard_describe(&e->geometry,
+                               (vti_shard_id){e->weights->first + i, shard, VTI_PRECISION_F16},
+                               name);
+            return vti_fail(err, VT_ERR_PROTOCOL, "%s did not arrive", name);
+        }
+    }
     return VT_OK;
 }
 
@@ -373,7 +355,7 @@ static vt_status on_session(vti_engagement *e, const vti_net_event *event, vt_er
                         "a batch of %" PRIu32 " tokens is too large for one message",
                         s->batch_tokens);
     vti_stage_params params = {
-        .hparams = &e->assignment.hparams,
+        .geometry = &e->geometry,
         .kernels = e->host->kernels,
         .pool = e->host->pool,
         .weights = e->weights,
@@ -381,7 +363,7 @@ static vt_status on_session(vti_engagement *e, const vti_net_event *event, vt_er
         .batch_tokens = s->batch_tokens,
         .kv_type = s->kv_type,
     };
-    VTI_TRY(check_budget(e, vti_stage_bytes(&params, e->weights->first, e->weights->count),
+    VTI_TRY(check_budget(e, vti_stage_bytes(&params, e->assignment.first, e->assignment.count),
                          "the KV cache for this context", err));
     VTI_TRY(vti_stage_open(&params, &e->stage, err));
     e->epoch = event->header.epoch;

@@ -14,6 +14,7 @@
 #include <pthread.h>
 
 #include "stage.h"
+#include "weights.h"
 #include "wire.h"
 
 typedef enum vti_phase {
@@ -42,13 +43,10 @@ typedef struct vti_admission {
     uint64_t kv_left;          /* payload bytes of KV messages that may still come */
 } vti_admission;
 
-/* A tensor that is arriving. */
+/* A shard that is arriving; NULL: none. */
 typedef struct vti_arrival {
-    bool active;
-    uint32_t layer;
-    vti_role role;
-    vti_source source;  /* data: `bytes` */
-    uint8_t *bytes;
+    vti_shard *shard;
+    vti_shard_form form;
     uint64_t received;
 } vti_arrival;
 
@@ -69,9 +67,10 @@ typedef struct vti_engagement {
     vti_cluster_id id;
     vti_phase phase;
     vti_assignment assignment;
+    vti_geometry geometry;
+    vti_shard_memory *memory;
     vti_weights *weights;
     vti_arrival arrival;
-    uint32_t tensors_loaded;
     vti_net_peer source;      /* the device before us; for hop 0 the main device */
     vti_net_peer next;        /* the device after us; the main device if we are the last */
     bool next_linked;

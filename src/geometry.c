@@ -7,8 +7,7 @@ enum {
     FFN_WIDTH = 256,
     FFN_SHARDS_WANTED = 8,
     VOCAB_WEIGHTS = 4 << 20,
-    VOCAB_STEP = 256,
-    ALIGNMENT = 64
+    VOCAB_STEP = 256
 };
 
 const char *vti_precision_name(vti_precision precision)
@@ -51,6 +50,7 @@ void vti_geometry_init(vti_geometry *out, const vti_hparams *hparams, bool quant
 {
     *out = (vti_geometry){
         .hparams = *hparams,
+        .quantised = quantised,
         .units = 2 * hparams->layers + 2,
         .shard_kv_heads = shard_kv_heads(hparams, quantised),
         .ffn_width = ffn_width(hparams->ff),
@@ -189,7 +189,10 @@ void vti_shard_pieces(const vti_geometry *g, uint32_t unit, uint32_t shard, bool
 
 /* --- layout ------------------------------------------------------------------------------------ */
 
-static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + VTI_SHARD_ALIGNMENT - 1) / VTI_SHARD_ALIGNMENT * VTI_SHARD_ALIGNMENT;
+}
 
 /* A piece of a form that is not there, or must not be. */
 static bool may_lack(const vti_geometry *g, const vti_piece *piece)

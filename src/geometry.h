@@ -34,7 +34,7 @@ typedef enum vti_precision {
 const char *vti_precision_name(vti_precision precision);
 
 /* Columns of packed matrices are filled up with zeros to whole steps of this many. */
-enum { VTI_COLUMN_STEP = 32 };
+enum { VTI_COLUMN_STEP = 32, VTI_SHARD_ALIGNMENT = 64 };
 
 static inline uint32_t vti_padded(uint32_t cols)
 {
@@ -43,6 +43,7 @@ static inline uint32_t vti_padded(uint32_t cols)
 
 typedef struct vti_geometry {
     vti_hparams hparams;
+    bool quantised;        /* as given to vti_geometry_init */
     uint32_t units;        /* 2 × layers + 2 */
     uint32_t shard_kv_heads; /* KV heads of an ATTN shard: 1, unless its columns of Wo would not be
                                 whole blocks of a file that is quantised already */
@@ -104,7 +105,7 @@ typedef struct vti_placed_piece {
     vti_piece piece;
     vti_weight_type type;
     uint32_t packed_cols;   /* piece.cols, filled up to VTI_COLUMN_STEP; of a vector its elements */
-    uint64_t offset, bytes; /* in the shard; multiples of 64 */
+    uint64_t offset, bytes; /* in the shard; multiples of VTI_SHARD_ALIGNMENT */
 } vti_placed_piece;
 
 /* A shard's bytes: its pieces one after the other, matrices packed for the kernels, vectors F32. */

@@ -2,20 +2,28 @@
 #ifndef VTI_HEAD_H
 #define VTI_HEAD_H
 
+#include "linear.h"
 #include "model.h"
+#include "stage.h"
 
 /* Most rows of one call. */
 enum { VTI_HEAD_ROWS = 16 };
 
 typedef struct vti_head {
     const vt_model *model;
-    float *norm;                   /* VTI_HEAD_ROWS × d */
-    void *act[VTI_ACT_TYPE_COUNT]; /* the same, as the output matrix's kernel wants it */
+    const vti_weights *weights;
+    vti_batch batch;
+    float *norm; /* VTI_HEAD_ROWS × padded d */
+    void *memory;
+    vti_observer observer;
 } vti_head;
 
 /* Loads the model's output matrix if that has not happened yet. */
 vt_status vti_head_open(vti_head *head, vt_model *model, vt_error *err);
 void vti_head_close(vti_head *head);
+
+/* Of the calls from now on: VTI_OUTPUT, as of a layer behind the last. */
+void vti_head_observe(vti_head *head, const vti_observer *observer);
 
 /* logits: rows × vocab = Wout · RMSNorm(h[row]); h: rows × d. */
 void vti_head_logits(vti_head *head, const float *h, uint32_t rows, float *logits);

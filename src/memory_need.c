@@ -10,7 +10,7 @@ void vt_model_memory(const vt_model *model, const vt_session_params *params, vt_
     if (!params) params = &defaults;
     if (model->vocabulary_only || !vti_kv_type_known(params->kv_type)) return;
     vti_stage_params stage = {
-        .hparams = p,
+        .geometry = &model->geometry,
         .kernels = &model->kernels,
         .context_tokens = params->context_tokens,
         .batch_tokens = params->batch_tokens,

@@ -44,6 +44,13 @@ static vt_status read_model(vt_model *model, const char *pre, vt_error *err)
     return vti_model_check_tensors(model, err);
 }
 
+static vt_status open_resources(vt_model *model, uint32_t threads, vt_error *err)
+{
+    model->memory = vti_shard_memory_open(NULL, VTI_BUDGET_WEIGHTS);
+    if (!model->memory) return vti_fail(err, VT_ERR_MEMORY, "no memory for weights");
+    return vti_pool_open(threads, &model->pool, err);
+}
+
 /* Takes over `gguf`, also on failure. */
 static vt_status open_gguf(vt_gguf *gguf, const vt_model_params *params, vt_model **out,
                            vt_error *err)
@@ -62,7 +69,7 @@ static vt_status open_gguf(vt_gguf *gguf, const vt_model_params *params, vt_mode
     vti_kernels_init(&model->kernels, VTI_CPU_EXACT);
     vt_status status = read_model(model, params ? params->pre_tokenizer : NULL, err);
     if (status == VT_OK && !model->vocabulary_only)
-        status = vti_pool_open(params ? params->threads : 0, &model->pool, err);
+        status = open_resources(model, params ? params->threads : 0, err);
     if (status != VT_OK) {
         vt_model_close(model);
         return status;
@@ -97,7 +104,8 @@ void vt_model_close(vt_model *model)
     if (!model) return;
     vti_pool_close(model->pool);
     vti_weights_free(model->all_layers);
-    vti_arena_close(model->head_arena);
+    vti_weights_free(model->head);
+    vti_shard_memory_close(model->memory);
     vti_tokenizer_close(model->tokenizer);
     vt_gguf_close(model->gguf);
     free(model->name);
@@ -133,55 +141,39 @@ void vt_model_get_info(const vt_model *model, vt_model_info *out)
     };
 }
 
-vt_status vti_model_layers(vt_model *model, const vti_weights **out, vt_error *err)
+/* Units [first, first + count) into *weights, unless they are there. */
+static vt_status load_units(vt_model *model, uint32_t first, uint32_t count, vti_weights **weights,
+                            const vti_weights **out, vt_error *err)
 {
-    pthread_mutex_lock(&model->lock);
     vt_status status = VT_OK;
-    if (!model->all_layers)
-        status = vti_weights_load(model->gguf, &model->hparams, &model->kernels, model->pool,
-                                  0, model->hparams.layers, &model->all_layers, err);
-    *out = model->all_layers;
+    pthread_mutex_lock(&model->lock);
+    if (!*weights) {
+        status = vti_weights_load(model->shards, model->precision, model->memory, model->pool,
+                                  first, count, weights, err);
+        vti_gguf_let_go(model->gguf);
+    }
+    *out = *weights;
     pthread_mutex_unlock(&model->lock);
     return status;
 }
 
-static vt_status load_head(vt_model *model, vti_arena *arena, vt_error *err)
+vt_status vti_model_layers(vt_model *model, const vti_weights **out, vt_error *err)
 {
-    const vti_hparams *p = &model->hparams;
-    vti_source norm, output;
-    VTI_TRY(vti_source_find(model->gguf, p, VTI_OUTPUT_NORM, 0, &norm, err));
-    VTI_TRY(vti_source_find(model->gguf, p, VTI_OUTPUT, 0, &output, err));
-    if (!output.data) output = model->embedding; /* tied embeddings */
-    vti_loader loader = {&model->kernels, arena, model->pool};
-    VTI_TRY(vti_tensor_load(&loader, VTI_OUTPUT_NORM, &norm, &model->output_norm, err));
-    return vti_tensor_load(&loader, VTI_OUTPUT, &output, &model->output, err);
+    return load_units(model, 0, vti_head_unit(&model->geometry), &model->all_layers, out, err);
+}
+
+vt_status vti_model_head(vt_model *model, const vti_weights **out, vt_error *err)
+{
+    return load_units(model, vti_head_unit(&model->geometry), 1, &model->head, out, err);
 }
 
 uint64_t vti_model_unloaded_bytes(vt_model *model, bool with_layers)
 {
     pthread_mutex_lock(&model->lock);
-    uint64_t bytes = (model->head_arena ? 0 : model->head_bytes) +
+    uint64_t bytes = (model->head ? 0 : model->head_bytes) +
                      (model->all_layers || !with_layers ? 0 : model->layer_bytes);
     pthread_mutex_unlock(&model->lock);
     return bytes;
-}
-
-vt_status vti_model_load_head(vt_model *model, vt_error *err)
-{
-    pthread_mutex_lock(&model->lock);
-    vt_status status = VT_OK;
-    if (!model->head_arena) {
-        vti_arena *arena = vti_arena_open();
-        status = arena ? load_head(model, arena, err)
-                       : vti_fail(err, VT_ERR_MEMORY, "no memory for the output matrix");
-        vti_gguf_let_go(model->gguf);
-        if (status == VT_OK)
-            model->head_arena = arena;
-        else
-            vti_arena_close(arena);
-    }
-    pthread_mutex_unlock(&model->lock);
-    return status;
 }
 
 void vti_model_embed(const vt_model *model, vt_token token, float *out)

@@ -5,13 +5,19 @@
 #include <pthread.h>
 
 #include "pool.h"
+#include "shard_build.h"
+#include "tensor_source.h"
 #include "tokenizer/tokenizer.h"
 #include "weights.h"
 
 struct vt_model {
     vt_gguf *gguf;
     vti_tokenizer *tokenizer;
-    vti_hparams hparams; /* zero if vocabulary_only */
+    vti_hparams hparams; /* zero if vocabulary_only, like geometry and all about weights */
+    vti_geometry geometry;
+    vti_shard_builder builder;
+    const vti_shard_source *shards; /* where weights come from */
+    vti_precision precision;        /* that sessions run at */
     bool vocabulary_only;
     vti_kernels kernels;
     vti_pool *pool;      /* of all sessions on this model */
@@ -25,15 +31,14 @@ struct vt_model {
 
     /* Loaded when first needed, under the lock; then immutable until the model closes. */
     pthread_mutex_t lock;
+    vti_shard_memory *memory;   /* of all weights in this process */
     vti_weights *all_layers;    /* for sessions that run in this process alone */
-    vti_arena *head_arena;      /* of the two; NULL: not loaded */
-    vti_tensor output_norm;     /* [d] */
-    vti_tensor output;          /* vocab × d */
+    vti_weights *head;          /* HEAD */
 };
 
 /* Looks up and checks every tensor that a run would touch, so that a damaged file is refused
  * when it is opened and not in the middle of an answer; refuses tensors that are not known.
- * Fills the sums above. */
+ * Fills geometry, builder and the sums above. */
 vt_status vti_model_check_tensors(vt_model *model, vt_error *err);
 
 /* Weights that a session would have to load: the output's, and those of all layers if asked for. */
@@ -42,8 +47,8 @@ uint64_t vti_model_unloaded_bytes(vt_model *model, bool with_layers);
 /* All layers; loads them on the first call. Belongs to the model. */
 vt_status vti_model_layers(vt_model *model, const vti_weights **out, vt_error *err);
 
-/* Loads output norm and output matrix on the first call. */
-vt_status vti_model_load_head(vt_model *model, vt_error *err);
+/* HEAD; loads it on the first call. Belongs to the model. */
+vt_status vti_model_head(vt_model *model, const vti_weights **out, vt_error *err);
 
 /* Row `token` (inside the vocabulary) of the embedding matrix, read from the file: d floats. */
 void vti_model_embed(const vt_model *model, vt_token token, float *out);

@@ -35,24 +35,30 @@ static void count_converted(converted *sum, const vti_source *source)
     sum->bytes += source->size_bytes;
 }
 
-/* Adds a tensor to the sums. Of experts a token reads only those it chose. */
-static void count_tensor(vt_model *model, vti_role role, const vti_source *source, converted *sum)
+/* What is added up over all tensors. */
+typedef struct sums {
+    converted converted;
+    uint64_t layer_weights, layer_bytes; /* of the layers' matrices, as they are loaded */
+    bool quantised;                      /* a matrix has blocks of 32 or more */
+} sums;
+
+/* Of experts a token reads only those it chose. */
+static void count_tensor(vt_model *model, vti_role role, const vti_source *source, sums *sum)
 {
     const vti_hparams *p = &model->hparams;
     if (!source->data) return;
-    count_converted(sum, source);
-    uint64_t loaded = vti_tensor_bytes(&model->kernels, role, source);
+    count_converted(&sum->converted, source);
     uint64_t read = source->size_bytes;
     if (vti_role_is_expert(role)) read = read / p->experts * p->experts_used;
     model->token_bytes += read;
-    if (role < VTI_LAYER_ROLE_COUNT || role == VTI_ROPE_FREQS)
-        model->layer_bytes += loaded;
-    else
-        model->head_bytes += loaded;
+    if (role >= VTI_LAYER_ROLE_COUNT || vti_role_is_vector(role)) return;
+    sum->quantised |= model->kernels.matmul[source->type].block > 1;
+    sum->layer_weights += (uint64_t)source->slices * source->rows * source->cols;
+    sum->layer_bytes += source->size_bytes;
 }
 
 /* Output and embedding may be one matrix. A token reads but a row of the embedding. */
-static vt_status check_outer(vt_model *model, converted *sum, vt_error *err)
+static vt_status check_outer(vt_model *model, sums *sum, vt_error *err)
 {
     const vti_hparams *p = &model->hparams;
     vti_source norm, output, freqs;
@@ -60,11 +66,25 @@ static vt_status check_outer(vt_model *model, converted *sum, vt_error *err)
     VTI_TRY(vti_source_find(model->gguf, p, VTI_OUTPUT_NORM, 0, &norm, err));
     VTI_TRY(vti_source_find(model->gguf, p, VTI_OUTPUT, 0, &output, err));
     VTI_TRY(vti_source_find(model->gguf, p, VTI_ROPE_FREQS, 0, &freqs, err));
-    if (output.data) count_converted(sum, &model->embedding);
+    if (output.data) count_converted(&sum->converted, &model->embedding);
     count_tensor(model, VTI_OUTPUT_NORM, &norm, sum);
     count_tensor(model, VTI_OUTPUT, output.data ? &output : &model->embedding, sum);
     count_tensor(model, VTI_ROPE_FREQS, &freqs, sum);
     return VT_OK;
+}
+
+/* How the model is cut into shards, and what they weigh. */
+static void set_up_shards(vt_model *model, const sums *sum)
+{
+    double bits = 8.0 * (double)sum->layer_bytes / (double)sum->layer_weights;
+    vti_geometry_init(&model->geometry, &model->hparams, sum->quantised);
+    model->precision = vti_precision_of_bits(bits);
+    vti_shard_builder_init(&model->builder, model->gguf, &model->geometry, &model->kernels,
+                           model->precision);
+    model->shards = &model->builder.source;
+    uint32_t head = vti_head_unit(&model->geometry);
+    model->layer_bytes = vti_weights_bytes(model->shards, model->precision, 0, head);
+    model->head_bytes = vti_weights_bytes(model->shards, model->precision, head, 1);
 }
 
 /* A tensor that we do not know would be ignored, and with it a part of the arithmetic. Vision
@@ -89,7 +109,7 @@ static vt_status check_known(const vt_model *model, const char *name, vt_error *
 vt_status vti_model_check_tensors(vt_model *model, vt_error *err)
 {
     uint64_t count = vt_gguf_tensor_count(model->gguf);
-    converted sum = {0};
+    sums sum = {0};
     for (uint64_t i = 0; i < count; i++) {
         vt_gguf_tensor tensor;
         VTI_TRY(vt_gguf_get_tensor(model->gguf, i, &tensor));
@@ -106,6 +126,7 @@ vt_status vti_model_check_tensors(vt_model *model, vt_error *err)
                                     err));
             count_tensor(model, (vti_role)role, &source, &sum);
         }
-    log_converted(model, &sum);
+    log_converted(model, &sum.converted);
+    set_up_shards(model, &sum);
     return VT_OK;
 }

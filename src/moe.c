@@ -23,7 +23,7 @@ static float dot(const float *a, const float *b, size_t n)
 /* The largest of a token's probabilities and what they count. `scores` is used up. */
 static void choose_experts(const vti_stage *s, float *scores, uint32_t *choice, float *weight)
 {
-    const vti_hparams *p = s->p.hparams;
+    const vti_hparams *p = &s->p.geometry->hparams;
     float sum = 0;
     s->p.kernels->softmax(scores, p->experts);
     for (uint32_t i = 0; i < p->experts_used; i++) {
@@ -40,12 +40,13 @@ static void route_tokens(void *context, size_t begin, size_t end)
 {
     const vti_block *b = context;
     const vti_stage *s = b->s;
-    const vti_hparams *p = s->p.hparams;
+    const vti_hparams *p = &s->p.geometry->hparams;
     const vti_moe *m = &s->moe;
     for (size_t t = begin; t < end; t++) {
         choose_experts(s, m->scores + t * p->experts, m->choice + t * p->experts_used,
                        m->weight + t * p->experts_used);
-        float score = dot(s->norm + t * p->d, b->w[VTI_SHARED_ROUTER].data, p->d);
+        float score = dot(s->norm + t * vti_padded(p->d),
+                          vti_block_tensor(b, VTI_PIECE_SHARED_ROUTER)->data, p->d);
         m->shared_weight[t] = 1.0f / (1.0f + expf(-score));
     }
 }
@@ -53,7 +54,7 @@ static void route_tokens(void *context, size_t begin, size_t end)
 /* Orders what the tokens chose by expert. */
 static void assign_slots(const vti_block *b)
 {
-    const vti_hparams *p = b->s->p.hparams;
+    const vti_hparams *p = &b->s->p.geometry->hparams;
     vti_moe *m = &b->s->moe;
     uint32_t uses = b->tokens * p->experts_used;
     memset(m->first_slot, 0, (p->experts + 1) * sizeof *m->first_slot);
@@ -73,69 +74,57 @@ static void gather_tokens(void *context, size_t begin, size_t end)
 {
     const vti_block *b = context;
     const vti_moe *m = &b->s->moe;
-    uint32_t used = b->s->p.hparams->experts_used;
-    size_t d = b->s->p.hparams->d;
+    uint32_t used = b->s->p.geometry->hparams.experts_used;
+    size_t width = vti_padded(b->s->p.geometry->hparams.d);
     for (size_t i = begin * used; i < end * used; i++)
-        memcpy(m->in + m->slot[i] * d, b->s->norm + i / used * d, d * sizeof(float));
+        memcpy(m->in + m->slot[i] * width, b->s->norm + i / used * width, width * sizeof(float));
 }
 
 /* --- experts --------------------------------------------------------------------------------- */
 
-/* Makes rows of x, one per slot, the inputs of the experts that have slots. */
-static void set_inputs(const vti_block *b, const float *x, uint32_t cols)
+/* Rows of x, one per slot and padded, become the inputs of the experts that have slots. */
+static void add_inputs(const vti_block *b, vti_role role, const float *x, uint32_t cols)
 {
-    const vti_stage *s = b->s;
-    const vti_moe *m = &s->moe;
-    for (uint32_t e = 0; e < s->p.hparams->experts; e++) {
-        uint32_t first = m->first_slot[e];
-        vti_linear_input *in = &m->inputs[e];
-        *in = (vti_linear_input){
-            .x = x + (size_t)first * cols,
-            .tokens = m->first_slot[e + 1] - first,
-            .cols = cols,
-        };
-        for (unsigned i = 0; i < VTI_ACT_TYPE_COUNT; i++)
-            if (m->act[i])
-                in->act[i] = (unsigned char *)m->act[i] +
-                             vti_moe_act_offset(&s->p.kernels->act[i], first, e, cols);
+    const vti_moe *m = &b->s->moe;
+    uint32_t width = vti_padded(cols);
+    for (uint32_t e = 0; e < b->s->p.geometry->hparams.experts; e++) {
+        uint32_t first = m->first_slot[e], tokens = m->first_slot[e + 1] - first;
+        m->inputs[e] = NULL;
+        if (!tokens || !b->unit->shard[e]) continue;
+        m->inputs[e] = vti_block_input(b, role, e, x + (size_t)first * width, width, tokens, 0,
+                                       width);
     }
 }
 
-/* Adds the products of one role's matrices for all experts that have slots; returns the new
- * count. */
-static size_t add_products(const vti_block *b, vti_role role, vti_tensor *matrices, float *y,
-                           size_t count)
+/* The products of one matrix of all experts that have inputs. */
+static void add_products(const vti_block *b, unsigned piece, float *y, size_t stride)
 {
     const vti_moe *m = &b->s->moe;
-    for (uint32_t e = 0; e < b->s->p.hparams->experts; e++) {
-        if (m->inputs[e].tokens == 0) continue;
-        matrices[e] = vti_tensor_slice(&b->w[role], e);
-        m->products[count++] = (vti_product){
-            y + (size_t)m->first_slot[e] * matrices[e].rows,
-            &matrices[e],
-            &m->inputs[e],
-        };
+    for (uint32_t e = 0; e < b->s->p.geometry->hparams.experts; e++) {
+        if (!m->inputs[e]) continue;
+        vti_batch_product(&b->s->batch, y + m->first_slot[e] * stride, stride);
+        vti_batch_link(&b->s->batch, &b->unit->shard[e]->tensor[piece], m->inputs[e]);
     }
-    return count;
 }
 
 static void run_experts(const vti_block *b)
 {
     vti_stage *s = b->s;
-    const vti_hparams *p = s->p.hparams;
+    const vti_hparams *p = &s->p.geometry->hparams;
     vti_moe *m = &s->moe;
-    size_t slots = (size_t)b->tokens * p->experts_used;
-    set_inputs(b, m->in, p->d);
-    size_t count = add_products(b, VTI_EXPERTS_GATE, m->matrices, m->gate, 0);
-    count = add_products(b, VTI_EXPERTS_UP, m->matrices + p->experts, m->up, count);
-    vti_linear(s->p.kernels, s->p.pool, m->products, count);
-    vti_gate_rows(b, m->gate, m->up, slots, p->expert_ff);
-    set_inputs(b, m->gate, p->expert_ff);
-    count = add_products(b, VTI_EXPERTS_DOWN, m->matrices, m->out, 0);
-    vti_gate_rows(b, s->gate, s->up, b->tokens, p->ff);
-    vti_set_input(b, s->gate, p->ff);
-    m->products[count++] = (vti_product){m->shared_out, &b->w[VTI_SHARED_DOWN], &s->input};
-    vti_linear(s->p.kernels, s->p.pool, m->products, count);
+    size_t slots = (size_t)b->tokens * p->experts_used, width = vti_padded(p->expert_ff);
+    vti_batch_begin(&s->batch);
+    add_inputs(b, VTI_EXPERTS_GATE, m->in, p->d);
+    add_products(b, VTI_PIECE_GATE, m->gate, width);
+    add_products(b, VTI_PIECE_UP, m->up, width);
+    vti_batch_run(&s->batch, s->p.pool);
+    vti_gate_rows(b, m->gate, m->up, slots, width);
+    vti_gate_rows(b, s->gate, s->up, b->tokens, vti_padded(p->ff));
+    vti_batch_begin(&s->batch);
+    add_inputs(b, VTI_EXPERTS_DOWN, m->gate, p->expert_ff);
+    add_products(b, VTI_PIECE_DOWN, m->out, p->d);
+    vti_add_narrow(b, p->experts, m->shared_out);
+    vti_batch_run(&s->batch, s->p.pool);
 }
 
 /* A token's sum is formed in the order in which it chose: the same whoever else is in the batch. */
@@ -144,12 +133,14 @@ static void combine_tokens(void *context, size_t begin, size_t end)
     const vti_block *b = context;
     const vti_stage *s = b->s;
     const vti_moe *m = &s->moe;
-    size_t d = s->p.hparams->d, used = s->p.hparams->experts_used;
+    size_t d = s->p.geometry->hparams.d, used = s->p.geometry->hparams.experts_used;
     for (size_t t = begin; t < end; t++) {
         float *out = s->out + t * d;
         memset(out, 0, d * sizeof *out);
-        for (size_t i = t * used; i < (t + 1) * used; i++)
+        for (size_t i = t * used; i < (t + 1) * used; i++) {
+            if (!m->inputs[m->choice[i]]) continue; /* that expert is not here */
             s->p.kernels->add_scaled(out, m->out + m->slot[i] * d, m->weight[i], d);
+        }
         s->p.kernels->add_scaled(out, m->shared_out + t * d, m->shared_weight[t], d);
     }
 }
@@ -159,16 +150,16 @@ static void combine_tokens(void *context, size_t begin, size_t end)
 void vti_moe_unit(vti_block *b)
 {
     vti_stage *s = b->s;
-    const vti_hparams *p = s->p.hparams;
-    const vti_product first[] = {{s->moe.scores, &b->w[VTI_ROUTER], &s->input},
-                                 {s->gate, &b->w[VTI_SHARED_GATE], &s->input},
-                                 {s->up, &b->w[VTI_SHARED_UP], &s->input}};
-    vti_norm_input(b, VTI_FFN_NORM);
-    vti_linear(s->p.kernels, s->p.pool, first, 3);
+    const vti_hparams *p = &s->p.geometry->hparams;
+    vti_linear_input *in = vti_norm_input(b, VTI_SHARED_GATE);
+    vti_batch_product(&s->batch, s->moe.scores, p->experts);
+    vti_batch_link(&s->batch, vti_block_tensor(b, VTI_PIECE_ROUTER), in);
+    vti_add_widen(b, p->experts, in);
+    vti_batch_run(&s->batch, s->p.pool);
     vti_for_tokens(b, p->d, route_tokens, b);
     assign_slots(b);
     vti_for_tokens(b, (size_t)p->d * p->experts_used, gather_tokens, b);
     run_experts(b);
     vti_for_tokens(b, (size_t)p->d * p->experts_used, combine_tokens, b);
-    vti_add_output(b, VTI_FFN_POST_NORM);
+    vti_add_output(b);
 }

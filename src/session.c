@@ -64,7 +64,7 @@ static void choose_sizes(vt_session *s, const vt_session_params *p)
 static vti_stage_params stage_params(const vt_session *s, const vti_weights *weights)
 {
     return (vti_stage_params){
-        .hparams = &s->model->hparams,
+        .geometry = &s->model->geometry,
         .kernels = &s->model->kernels,
         .pool = s->model->pool,
         .weights = weights,
@@ -81,8 +81,8 @@ static vt_status check_memory(const vt_session *s, vt_error *err)
     const vti_weights *own = s->cluster ? vti_cluster_main_weights(s->cluster) : NULL;
     vti_stage_params params = stage_params(s, own);
     uint64_t weights = vti_model_unloaded_bytes(s->model, !own);
-    uint64_t session = vti_stage_bytes(&params, own ? own->first : 0,
-                                       own ? own->count : s->model->hparams.layers);
+    uint64_t session = vti_stage_bytes(&params, 0,
+                                       own ? own->count / 2 : s->model->hparams.layers);
     uint64_t spare = vti_memory_spare_bytes();
     if (!spare || weights + session <= spare) return VT_OK;
     if (weights > spare)

@@ -7,7 +7,8 @@
 #define VTI_SHARD_H
 
 #include "geometry.h"
-#include "weights.h"
+#include "shard_memory.h"
+#include "tensor.h"
 
 typedef struct vti_shard_id {
     uint32_t unit, shard; /* shard == vti_unit_shards: what they share, at any precision the same */
@@ -34,8 +35,17 @@ typedef struct vti_shard {
     uint64_t bytes;
 } vti_shard;
 
+/* "FFN(3) shard 5", "HEAD shared tensors" */
+enum { VTI_SHARD_TEXT = 48 };
+void vti_shard_describe(const vti_geometry *g, vti_shard_id id, char text[VTI_SHARD_TEXT]);
+
 /* Points the tensors into `memory`, as the layout says. */
 void vti_shard_point(vti_shard *shard, vti_shard_id id, const vti_shard_layout *layout,
                      void *memory);
+
+/* A shard with memory for its layout's bytes, not filled yet; and its end (NULL is fine). */
+vt_status vti_shard_new(vti_shard_memory *memory, vti_shard_id id, const vti_shard_layout *layout,
+                        vti_shard **out, vt_error *err);
+void vti_shard_free(vti_shard_memory *memory, vti_shard *shard);
 
 #endif

@@ -8,11 +8,21 @@
 
 typedef struct vti_stage vti_stage;
 
+/* Sees what matrices are multiplied with. `role`: the first matrix of a unit that is multiplied with
+ * it (VTI_ATTN_Q, VTI_ATTN_OUT, VTI_FFN_GATE, VTI_FFN_DOWN, …; `slice`: the expert). x: tokens rows,
+ * `stride` floats apart, of columns [col, col + cols) of its input. Called in the thread of
+ * vti_stage_forward; input NULL: nobody looks. */
+typedef struct vti_observer {
+    void (*input)(void *user, uint32_t layer, vti_role role, uint32_t slice, const float *x,
+                  size_t stride, uint32_t tokens, uint32_t col, uint32_t cols);
+    void *user;
+} vti_observer;
+
 typedef struct vti_stage_params {
-    const vti_hparams *hparams;
     const vti_kernels *kernels;
     vti_pool *pool;             /* NULL: one thread */
-    const vti_weights *weights; /* may hold no layers */
+    const vti_geometry *geometry;
+    const vti_weights *weights; /* whole layers; may hold none */
     uint32_t context_tokens;
     uint32_t batch_tokens;      /* most tokens of one forward call */
     vt_kv_type kv_type;
@@ -40,6 +50,9 @@ uint32_t vti_stage_resume(const vti_stage *stage, uint32_t position);
  * vti_stage_resume let `position` stand. tokens <= batch_tokens, position + tokens <=
  * context_tokens. */
 void vti_stage_forward(vti_stage *stage, float *h, uint32_t position, uint32_t tokens);
+
+/* Of the steps from now on. */
+void vti_stage_observe(vti_stage *stage, const vti_observer *observer);
 
 uint64_t vti_stage_kv_bytes(const vti_stage *stage);
 

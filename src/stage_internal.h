@@ -27,55 +27,57 @@ typedef struct vti_moe {
     float *shared_weight;  /* tokens */
     uint32_t *slot_token;  /* slots */
     uint32_t *first_slot;  /* experts + 1: of each expert, and the end */
-    float *in;             /* slots × d: the tokens' normed input */
-    float *gate, *up;      /* slots × expert_ff */
+    float *in;             /* slots × padded d: the tokens' normed input */
+    float *gate, *up;      /* slots × padded expert_ff */
     float *out;            /* slots × d */
     float *shared_out;     /* tokens × d */
-    void *act[VTI_ACT_TYPE_COUNT]; /* slots of `in` or `gate` as kernels want them */
-    vti_linear_input *inputs;      /* experts + 1 (the shared one) */
-    vti_tensor *matrices;          /* 2 × experts */
-    vti_product *products;         /* 2 × experts + 1 */
+    vti_linear_input **inputs; /* experts: of those with slots */
 } vti_moe;
 
-/* Where expert `expert`'s slots, from `first` on, begin in vti_moe.act: apart from each other,
- * aligned. With first = all slots and expert = all experts: the bytes of the whole. */
-static inline size_t vti_moe_act_offset(const vti_act_kernel *kernel, size_t first, size_t expert,
-                                        size_t cols)
-{
-    return (kernel->bytes(first, cols) + 63) / 64 * 64 + expert * 64;
-}
-
-/* Scratch buffers have room for `batch_tokens` rows. */
+/* Scratch buffers have room for `batch_tokens` rows. What is multiplied with weights has rows as
+ * wide as the weights' packed columns: what is behind the numbers proper stays zero. */
 struct vti_stage {
     vti_stage_params p;
     const vti_family *family;
     vti_kv_cache cache;
-    float *norm;       /* tokens × d: normed input of a unit */
+    float *norm;       /* tokens × padded d: normed input of a unit */
     float *q;          /* tokens × heads × head_dim */
     float *k, *v;      /* tokens × kv_heads × head_dim */
-    float *mix;        /* tokens × heads × head_dim: attention's output */
-    float *gate;       /* tokens × ff */
-    float *up;         /* tokens × ff */
+    float *mix;        /* tokens × ATTN shards × padded width of a shard: attention's output */
+    float *gate;       /* tokens × padded ff */
+    float *up;         /* tokens × padded ff */
     float *out;        /* tokens × d: a unit's contribution to the residual */
     vti_rope rope;     /* of global layers */
     vti_rope local_rope;
     float *partial;    /* parts × heads × head_dim: attention over a part of the positions */
     float *part_sums;  /* parts × heads × 2: its largest score and its sum */
     vti_moe moe;       /* of families with experts */
-    void *act[VTI_ACT_TYPE_COUNT]; /* the current input as kernels want it */
+    vti_batch batch;   /* products of a unit */
     void *memory;
-    vti_linear_input input;
+    vti_observer observer;
 };
 
-/* A step's tokens on their way through one layer. h: tokens × d, the residual stream. */
+/* A step's tokens on their way through one unit. h: tokens × d, the residual stream. */
 typedef struct vti_block {
     vti_stage *s;
-    const vti_tensor *w; /* the layer's, by role */
+    const vti_unit *unit;
     uint32_t layer;      /* counted from the stage's first */
     bool local;          /* sees only its window */
     float *h;
     uint32_t position, tokens;
 } vti_block;
+
+/* Width of an ATTN shard's slice of `mix`, padded; of all slices. */
+static inline uint32_t vti_mix_slice(const vti_geometry *g)
+{
+    const vti_hparams *p = &g->hparams;
+    return vti_padded(p->heads / p->kv_heads * g->shard_kv_heads * p->head_dim);
+}
+
+static inline uint32_t vti_mix_width(const vti_geometry *g)
+{
+    return vti_mix_slice(g) * vti_unit_shards(g, 0);
+}
 
 /* The units of a layer: h += f(h). */
 void vti_attention_unit(vti_block *b);
@@ -87,16 +89,32 @@ void vti_moe_unit(vti_block *b);
 /* Calls work(context, first token, end) for all tokens, each of which touches `floats` numbers. */
 void vti_for_tokens(const vti_block *b, size_t floats, vti_work_fn *work, void *context);
 
-/* s->norm = RMSNorm(h); it becomes s->input. */
-void vti_norm_input(const vti_block *b, vti_role norm);
+/* A tensor that the unit's shards share. */
+static inline const vti_tensor *vti_block_tensor(const vti_block *b, unsigned piece)
+{
+    return vti_unit_tensor(b->unit, piece);
+}
 
-/* Makes x (tokens × cols) s->input: what the next products multiply. */
-void vti_set_input(const vti_block *b, const float *x, uint32_t cols);
+/* s->norm = RMSNorm(h), and as an input of the batch, which it begins. `role`: the first matrix
+ * that is multiplied with it. */
+vti_linear_input *vti_norm_input(const vti_block *b, vti_role role);
+
+/* Another input, of `cols` columns from column `col` of the rows that begin at x. */
+vti_linear_input *vti_block_input(const vti_block *b, vti_role role, uint32_t slice, const float *x,
+                                  size_t stride, uint32_t tokens, uint32_t col, uint32_t cols);
 
 /* gate = activation(gate) * up, over `rows` rows of `cols`. */
 void vti_gate_rows(const vti_block *b, float *gate, const float *up, size_t rows, size_t cols);
 
+/* Products of a dense FFN, or a shared expert, whose shards begin at number `first`: s->gate and
+ * s->up of the input; and `out` of s->gate, after its activation. */
+void vti_add_widen(const vti_block *b, uint32_t first, vti_linear_input *in);
+void vti_add_narrow(const vti_block *b, uint32_t first, float *out);
+
+/* The links of the newest product, a sum over shards, are complete: without any it is zero. */
+void vti_end_sum(const vti_block *b, float *out);
+
 /* h += s->out, normed first if the family has such a norm. */
-void vti_add_output(const vti_block *b, vti_role post_norm);
+void vti_add_output(const vti_block *b);
 
 #endif

@@ -116,7 +116,7 @@ bool vti_encode_assignment(vti_writer *w, const vti_assignment *a)
     vti_write_u32(w, a->first);
     vti_write_u32(w, a->count);
     vti_write_u32(w, a->hop);
-    vti_write_u32(w, a->tensor_count);
+    vti_write_u32(w, a->quantised);
     size_t length = strlen(a->next);
     vti_write_u32(w, (uint32_t)length);
     vti_write_bytes(w, a->next, length);
@@ -131,32 +131,32 @@ bool vti_decode_assignment(const uint8_t *data, size_t bytes, vti_assignment *ou
     out->first = vti_read_u32(&r);
     out->count = vti_read_u32(&r);
     out->hop = vti_read_u32(&r);
-    out->tensor_count = vti_read_u32(&r);
+    out->quantised = read_enum(&r, 2);
     uint32_t length = read_enum(&r, VTI_WIRE_ADDRESS_MAX + 1);
     vti_read_bytes(&r, out->next, length);
     return finished(&r) && strlen(out->next) == length;
 }
 
-bool vti_encode_block(vti_writer *w, const vti_weights_block *block)
+bool vti_encode_block(vti_writer *w, const vti_shard_block *block)
 {
-    vti_write_u32(w, (uint32_t)block->role);
-    vti_write_u32(w, (uint32_t)block->type);
-    vti_write_u32(w, block->slices);
-    vti_write_u32(w, block->rows);
-    vti_write_u32(w, block->cols);
+    vti_write_u32(w, block->id.unit);
+    vti_write_u32(w, block->id.shard);
+    vti_write_u32(w, (uint32_t)block->form.precision);
+    vti_write_u32(w, block->form.source_grid);
+    vti_write_bytes(w, block->form.type, sizeof block->form.type);
     vti_write_u64(w, block->offset);
     return !w->failed;
 }
 
-bool vti_decode_block(const uint8_t *data, size_t bytes, vti_weights_block *out)
+bool vti_decode_block(const uint8_t *data, size_t bytes, vti_shard_block *out)
 {
     if (bytes <= VTI_WIRE_BLOCK_HEADER_BYTES) return false;
     vti_reader r = {data, VTI_WIRE_BLOCK_HEADER_BYTES, 0, false};
-    out->role = (vti_role)read_enum(&r, VTI_ROLE_COUNT);
-    out->type = (vti_weight_type)read_enum(&r, VTI_WEIGHT_TYPE_COUNT);
-    out->slices = vti_read_u32(&r);
-    out->rows = vti_read_u32(&r);
-    out->cols = vti_read_u32(&r);
+    out->id.unit = vti_read_u32(&r);
+    out->id.shard = vti_read_u32(&r);
+    out->form.precision = out->id.precision = (vti_precision)read_enum(&r, VTI_PRECISION_COUNT);
+    out->form.source_grid = read_enum(&r, 2);
+    vti_read_bytes(&r, out->form.type, sizeof out->form.type);
     out->offset = vti_read_u64(&r);
     return finished(&r);
 }

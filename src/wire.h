@@ -7,14 +7,14 @@
 
 #include "../net/net.h"
 #include "kv_transfer.h"
-#include "weights.h"
+#include "shard.h"
 
 typedef enum vti_message {
     VTI_MSG_CLAIM = VTI_FRAME_USER, /* main → worker: be mine. cluster id */
     VTI_MSG_OFFER,       /* worker → main: memory_bytes u64 */
     VTI_MSG_REFUSE,      /* worker → main: status u32, text: why this cannot go on */
     VTI_MSG_ASSIGN,      /* main → worker: vti_assignment */
-    VTI_MSG_WEIGHTS,     /* main → worker: unit = layer; vti_weights_block, then its bytes */
+    VTI_MSG_WEIGHTS,     /* main → worker: vti_shard_block, then its bytes */
     VTI_MSG_LOADED,      /* main → worker: that was the last block */
     VTI_MSG_READY,       /* worker → main: weight_bytes u64 */
     VTI_MSG_LINK,        /* worker → next worker: cluster id */
@@ -32,7 +32,7 @@ typedef enum vti_message {
 enum {
     VTI_CLUSTER_ID_BYTES = 16,
     VTI_WIRE_ADDRESS_MAX = VTI_NET_ADDRESS_MAX - 1,
-    VTI_WIRE_BLOCK_HEADER_BYTES = 28,
+    VTI_WIRE_BLOCK_HEADER_BYTES = 32,
     VTI_WIRE_BLOCK_MAX = 1 << 20,   /* weight bytes of one WEIGHTS message */
     VTI_WIRE_SMALL_MAX = 512,       /* any message but WEIGHTS and STEP */
     VTI_WIRE_BUSY_BYTES = 8,        /* one busy time in a STEP */
@@ -53,17 +53,16 @@ typedef struct vti_assignment {
     vti_hparams hparams;
     uint32_t first, count;
     uint32_t hop;          /* 0: receives from the main device; else from a worker */
-    uint32_t tensor_count; /* that will follow */
+    bool quantised;        /* vti_geometry_init's */
     char next[VTI_NET_ADDRESS_MAX]; /* address of the next device; "": the main device */
 } vti_assignment;
 
-/* A part of a tensor's bytes, as in the file. rope_freqs travels as a role of layer 0. */
-typedef struct vti_weights_block {
-    vti_role role;
-    vti_weight_type type;
-    uint32_t slices, rows, cols;
-    uint64_t offset; /* of this block in the tensor's bytes */
-} vti_weights_block;
+/* A part of a shard's bytes. */
+typedef struct vti_shard_block {
+    vti_shard_id id;     /* its precision is the form's */
+    vti_shard_form form; /* the same in all blocks of a shard */
+    uint64_t offset;     /* of this block in the shard's bytes */
+} vti_shard_block;
 
 typedef struct vti_session_request {
     uint32_t context_tokens, batch_tokens;
@@ -94,8 +93,8 @@ void vti_read_bytes(vti_reader *r, void *out, size_t bytes);
  * terminated. What it means for a model is checked by who uses it. */
 bool vti_encode_assignment(vti_writer *w, const vti_assignment *a);
 bool vti_decode_assignment(const uint8_t *data, size_t bytes, vti_assignment *out);
-bool vti_encode_block(vti_writer *w, const vti_weights_block *block);
-bool vti_decode_block(const uint8_t *data, size_t bytes, vti_weights_block *out);
+bool vti_encode_block(vti_writer *w, const vti_shard_block *block);
+bool vti_decode_block(const uint8_t *data, size_t bytes, vti_shard_block *out);
 bool vti_encode_session(vti_writer *w, const vti_session_request *s);
 bool vti_decode_session(const uint8_t *data, size_t bytes, vti_session_request *out);
 bool vti_encode_refusal(vti_writer *w, vt_status status, const char *text);

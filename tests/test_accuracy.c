@@ -59,7 +59,9 @@ static void pack_rounded(void *dst, const float *x, size_t x_stride, size_t toke
         for (size_t c = 0; c < cols; c += rounding.block)
             round_block(rounded + t * cols + c, x + t * x_stride + c,
                         cols - c < rounding.block ? cols - c : rounding.block);
-        rounding.square += relative_square(rounded + t * cols, x + t * x_stride, cols);
+        /* Of an input that shards have slices of, each counts by its width. */
+        rounding.square += relative_square(rounded + t * cols, x + t * x_stride, cols) *
+                           (double)cols / (double)x_stride;
     }
     if (rounding.round)
         rounding.pack(dst, rounded, cols, tokens, cols);

@@ -8,7 +8,7 @@
 
 #include "../kernels/half.h"
 #include "../src/gguf.h"
-#include "../src/weights.h"
+#include "../src/weight_types.h"
 
 enum { WEIGHTS = 1024 };
 
@@ -172,70 +172,6 @@ static void any_bytes_convert(void **state)
     }
 }
 
-/* --- tensors ------------------------------------------------------------------------------------ */
-
-enum { SLICES = 2, ROWS = 37, COLS = 768 };
-
-/* Matrices of random blocks with scales around 2^-8. */
-static unsigned char *random_blocks(const vti_conversion *c, test_random *random)
-{
-    static const size_t halves[VTI_CONVERSION_COUNT][2] = {{0, 2},     {0, 2}, {80, 82},
-                                                           {108, 108}, {0, 0}, {0, 0}};
-    size_t blocks = SLICES * ROWS * COLS / c->block, bytes = blocks * c->block_bytes;
-    unsigned char *data = malloc(bytes);
-    assert_non_null(data);
-    for (size_t i = 0; i < bytes; i++) data[i] = (unsigned char)test_random_u64(random);
-    for (size_t i = 0; i < blocks; i++)
-        for (int j = 0; j < 2; j++) {
-            uint16_t half = f16_from_f32(test_random_float(random, -0.01f, 0.01f));
-            memcpy(data + i * c->block_bytes + halves[c - vti_conversions][j], &half, sizeof half);
-        }
-    return data;
-}
-
-/* Packed panel by panel, part by part, on several threads: what packing the converted rows gives. */
-static void check_load(const vti_conversion *c, vti_pool *pool, test_random *random)
-{
-    const vti_matmul_kernel *kernel = &kernels.matmul[c->target];
-    vti_source source = {.type = c->target, .slices = SLICES, .rows = ROWS, .cols = COLS,
-                         .conversion = c};
-    source.size_bytes = vti_source_bytes(c->target, SLICES, ROWS, COLS);
-    unsigned char *blocks = random_blocks(c, random), *rows = malloc((size_t)source.size_bytes);
-    source.data = blocks;
-    size_t packed_bytes = kernel->packed_bytes(ROWS, COLS);
-    unsigned char *packed = calloc(1, packed_bytes);
-    size_t row_bytes = (size_t)vti_source_bytes(c->target, 1, 1, COLS);
-    assert_ptr_equal(vti_source_rows(&source, 0, SLICES * ROWS, rows), rows);
-    vti_loader loader = {&kernels, vti_arena_open(), pool};
-    vti_tensor tensor;
-    assert_int_equal(vti_tensor_load(&loader, VTI_ATTN_Q, &source, &tensor, NULL), VT_OK);
-    assert_int_equal(tensor.type, c->target);
-    for (uint32_t i = 0; i < SLICES; i++) {
-        kernel->pack(packed, rows + i * ROWS * row_bytes, row_bytes, ROWS, COLS, 0, ROWS);
-        assert_memory_equal(vti_tensor_slice(&tensor, i).data, packed, packed_bytes);
-    }
-    float exact[COLS], row[COLS];
-    c->dequantize(exact, blocks + (size_t)5 * COLS / c->block * c->block_bytes, COLS);
-    vti_source_dequantize(&kernels, &source, 5, row);
-    assert_memory_equal(exact, row, sizeof exact);
-    vti_arena_close(loader.arena);
-    free(blocks);
-    free(rows);
-    free(packed);
-}
-
-static void tensors_load(void **state)
-{
-    (void)state;
-    test_random random = {77};
-    vti_pool *pool;
-    assert_int_equal(vti_pool_open(2, &pool, NULL), VT_OK);
-    for (int i = 0; i < VTI_CONVERSION_COUNT; i++)
-        for (int threads = 0; threads < 2; threads++)
-            check_load(&vti_conversions[i], threads ? pool : NULL, &random);
-    vti_pool_close(pool);
-}
-
 static void types_are_known(void **state)
 {
     (void)state;
@@ -274,7 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types_are_known),         cmocka_unit_test(dequantisation_is_exact),
         cmocka_unit_test(conversion_loses_little), cmocka_unit_test(what_is_no_number_stays_none),
-        cmocka_unit_test(any_bytes_convert),       cmocka_unit_test(tensors_load),
+        cmocka_unit_test(any_bytes_convert),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

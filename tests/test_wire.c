@@ -25,13 +25,13 @@ static void assignment(void **state)
     (void)state;
     uint8_t data[VTI_WIRE_SMALL_MAX];
     vti_writer w = {data, sizeof data, 0, false};
-    vti_assignment a = {.hparams = shape(), .first = 2, .count = 3, .hop = 1, .tensor_count = 37,
+    vti_assignment a = {.hparams = shape(), .first = 2, .count = 3, .hop = 1, .quantised = true,
                         .next = "[fe80::1]:7001"};
     vti_assignment b;
     assert_true(vti_encode_assignment(&w, &a));
     assert_true(vti_decode_assignment(data, w.bytes, &b));
     assert_memory_equal(&a.hparams, &b.hparams, sizeof a.hparams);
-    assert_true(b.first == 2 && b.count == 3 && b.hop == 1 && b.tensor_count == 37);
+    assert_true(b.first == 2 && b.count == 3 && b.hop == 1 && b.quantised);
     assert_string_equal(b.next, a.next);
     for (size_t cut = 0; cut < w.bytes; cut++)
         assert_false(vti_decode_assignment(data, cut, &b));
@@ -56,17 +56,22 @@ static void block(void **state)
     (void)state;
     uint8_t data[VTI_WIRE_BLOCK_HEADER_BYTES + 1] = {0};
     vti_writer w = {data, sizeof data, 0, false};
-    vti_weights_block a = {VTI_EXPERTS_DOWN, VTI_Q8_0, 7, 5, 64, 1ull << 40}, b;
+    vti_shard_block a = {{7, 5, VTI_PRECISION_I4},
+                         {VTI_PRECISION_I4, true, {VTI_Q4_K, VTI_Q8_0, VTI_PIECE_ABSENT}},
+                         1ull << 40};
+    vti_shard_block b;
     assert_true(vti_encode_block(&w, &a));
     assert_int_equal(w.bytes, VTI_WIRE_BLOCK_HEADER_BYTES);
     assert_true(vti_decode_block(data, sizeof data, &b));
-    assert_true(b.role == a.role && b.type == a.type && b.slices == a.slices && b.rows == a.rows &&
-                b.cols == a.cols && b.offset == a.offset);
+    assert_true(b.id.unit == 7 && b.id.shard == 5 && b.id.precision == VTI_PRECISION_I4 &&
+                b.form.precision == VTI_PRECISION_I4 && b.form.source_grid &&
+                b.offset == a.offset);
+    assert_memory_equal(a.form.type, b.form.type, sizeof a.form.type);
     assert_false(vti_decode_block(data, w.bytes, &b)); /* no weights behind it */
-    data[0] = VTI_ROLE_COUNT;
+    data[8] = VTI_PRECISION_COUNT;
     assert_false(vti_decode_block(data, sizeof data, &b));
-    data[0] = 0;
-    data[4] = VTI_WEIGHT_TYPE_COUNT;
+    data[8] = 0;
+    data[12] = 2;
     assert_false(vti_decode_block(data, sizeof data, &b));
 }
 
