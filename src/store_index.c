@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "little_endian.h"
+#include "tensor_source.h"
 
 /* Where the walk through the index is. */
 typedef struct walk {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "store_internal.h"
+#include "weight_types.h"
 
 const char *vt_precision_name(vt_precision precision)
 {
