@@ -188,7 +188,7 @@ $(OUT)/planner/%.o: EXTRA := $(EXACT)
 $(OUT)/kernels/%.o: EXTRA := $(EXACT)
 # So are random weights, and what becomes of weights.
 $(OUT)/bench/synth%.o: EXTRA := $(EXACT)
-$(OUT)/src/quantize.o $(OUT)/src/weight_convert.o: EXTRA := $(EXACT)
+$(OUT)/src/quantize%.o $(OUT)/src/weight_convert.o: EXTRA := $(EXACT)
 # Instruction sets are allowed in the files that are named after them, nowhere else.
 AVX2   := -mavx2 -mfma -mf16c -mprefer-vector-width=256
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq

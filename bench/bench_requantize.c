@@ -53,9 +53,10 @@ int bench_requantize(int argc, char **argv)
     char types[256], more[512];
     list_types(types, sizeof types);
     snprintf(more, sizeof more,
-             "Types: %s.\nVectors and routers of experts stay as they are. Rounding is to the "
-             "nearest step, without\na search for better scales; a file that is quantised already "
-             "loses once more.\n", types);
+             "Types: %s.\nVectors and routers of experts stay as they are. q8_0 and q4_k get the "
+             "scales that lose\nleast, as in a shard store, the others those that reach every "
+             "weight, and are rounded to\nthe nearest step; a file that is quantised already loses "
+             "once more.\n", types);
     const bench_option options[] = {
         {"-m", BENCH_TEXT, &model, 0, 0, "FILE", "the GGUF file to read"},
         {"--type", BENCH_TEXT, &type_name, 0, 0, "TYPE", "what its matrices become"},

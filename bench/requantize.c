@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../src/quantize_search.h"
 #include "../src/weight_types.h"
 
 /* Weights that are read, quantised and written at a time; a row may be longer. */
@@ -146,6 +147,17 @@ static vt_status check_finite(const job *j, const copy *c, size_t count, vt_erro
     return VT_OK;
 }
 
+/* Whole rows; what is in them does not depend on where they begin and end. */
+static void quantize(const synth_type *type, void *out, const float *x, size_t count)
+{
+    if (type == &synth_q8_0)
+        vti_quantize_i8(out, x, count, NULL);
+    else if (type == &synth_q4_k)
+        vti_quantize_i4(out, x, count, NULL);
+    else
+        type->pack(out, x, count);
+}
+
 static vt_status write_rows(job *j, const copy *c, vt_error *err)
 {
     uint64_t cols = c->from->dimensions[0], rows = row_count(c->from);
@@ -156,7 +168,7 @@ static vt_status write_rows(job *j, const copy *c, vt_error *err)
         c->read(j->floats, (const unsigned char *)c->from->data + row * source_row,
                 (size_t)(part * cols));
         VTI_TRY(check_finite(j, c, (size_t)(part * cols), err));
-        c->type->pack(j->packed, j->floats, (size_t)(part * cols));
+        quantize(c->type, j->packed, j->floats, (size_t)(part * cols));
         VTI_TRY(synth_output_write(&j->out, j->packed, (size_t)(part * row_bytes), err));
         if (j->cancel && *j->cancel) return vti_fail(err, VT_ERR_CANCELLED, "interrupted");
     }

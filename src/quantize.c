@@ -11,8 +11,7 @@
 
 /* --- floats ----------------------------------------------------------------------------------- */
 
-/* A half that is not less than x, which is finite and not negative. */
-static uint16_t half_above(float x)
+uint16_t vti_half_above(float x)
 {
     uint16_t half = f16_from_f32(x);
     return f32_from_f16(half) < x ? (uint16_t)(half + 1) : half;
@@ -90,7 +89,7 @@ void vti_quantize_q8_0(void *out, const float *x, size_t count)
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += BLOCK, to += 34) {
         range r = range_of(x + i, BLOCK);
-        uint16_t d = half_above(larger(-r.low, r.high) / 127);
+        uint16_t d = vti_half_above(larger(-r.low, r.high) / 127);
         float step = f32_from_f16(d);
         uint8_t q[BLOCK];
         round_to_steps(q, x + i, BLOCK, -128 * step, step, 255);
@@ -105,7 +104,7 @@ static uint16_t symmetric_step(const float *x, float half)
 {
     range r = range_of(x, BLOCK);
     float largest = larger(-r.low, r.high);
-    uint16_t d = half_above(largest / half);
+    uint16_t d = vti_half_above(largest / half);
     return r.high > -r.low ? d | 0x8000 : d;
 }
 
@@ -154,7 +153,7 @@ static void put_affine(unsigned char *to, const float *x, int most, uint8_t q[BL
     range r = range_of(x, BLOCK);
     uint16_t m = f16_from_f32(r.low);
     float low = f32_from_f16(m);
-    uint16_t d = half_above((r.high - low) / (float)most);
+    uint16_t d = vti_half_above((r.high - low) / (float)most);
     round_to_steps(q, x, BLOCK, low, f32_from_f16(d), most);
     put_half(to, d);
     put_half(to + 2, m);
@@ -193,36 +192,30 @@ static int steps_above(float x, float step, int most)
     return n;
 }
 
-/* Q4_K and Q5_K: weight = d × scale × q - dmin × min, scale and min per 32 weights. */
-typedef struct affine {
-    uint16_t d, dmin;
-    uint8_t scale[8], min[8]; /* 0 … 63 */
-    uint8_t q[SUPER];
-} affine;
-
-static void choose_scales(affine *a, const float *x, int most)
+void vti_affine_choose(vti_affine *a, const float *x, size_t columns, int most)
 {
+    size_t parts = columns / BLOCK;
     float scale[8], min[8], largest_scale = 0, largest_min = 0;
-    for (int j = 0; j < 8; j++) {
+    for (size_t j = 0; j < parts; j++) {
         range r = range_of(x + j * BLOCK, BLOCK);
         min[j] = larger(-r.low, 0);
         largest_min = larger(largest_min, min[j]);
     }
-    a->dmin = half_above(largest_min / 63);
-    for (int j = 0; j < 8; j++) {
+    a->dmin = vti_half_above(largest_min / 63);
+    for (size_t j = 0; j < parts; j++) {
         range r = range_of(x + j * BLOCK, BLOCK);
         a->min[j] = (uint8_t)steps_above(min[j], f32_from_f16(a->dmin), 63);
         scale[j] = larger(r.high + (float)a->min[j] * f32_from_f16(a->dmin), 0) / (float)most;
         largest_scale = larger(largest_scale, scale[j]);
     }
-    a->d = half_above(largest_scale / 63);
-    for (int j = 0; j < 8; j++)
+    a->d = vti_half_above(largest_scale / 63);
+    for (size_t j = 0; j < parts; j++)
         a->scale[j] = (uint8_t)steps_above(scale[j], f32_from_f16(a->d), 63);
 }
 
-static void quantize_affine(affine *a, const float *x, int most)
+static void quantize_affine(vti_affine *a, const float *x, int most)
 {
-    choose_scales(a, x, most);
+    vti_affine_choose(a, x, SUPER, most);
     for (int j = 0; j < 8; j++) {
         float zero = -(float)a->min[j] * f32_from_f16(a->dmin);
         round_to_steps(a->q + j * BLOCK, x + j * BLOCK, BLOCK, zero,
@@ -232,7 +225,7 @@ static void quantize_affine(affine *a, const float *x, int most)
 
 /* d, dmin, then 8 scales and 8 mins of six bits in 12 bytes: the first four of each in the lower
  * six bits of a byte; of the others four bits in a byte of their own, two above the first ones. */
-static void put_scales(unsigned char *to, const affine *a)
+static void put_scales(unsigned char *to, const vti_affine *a)
 {
     put_half(to, a->d);
     put_half(to + 2, a->dmin);
@@ -244,22 +237,28 @@ static void put_scales(unsigned char *to, const affine *a)
     }
 }
 
-/* Four times 64 weights: the lower nibbles hold the first 32, the upper ones the others. */
-static void put_nibbles_256(unsigned char *to, const uint8_t *q)
+/* Of each 64 weights the lower nibbles hold the first 32, the upper ones the others. */
+static void put_nibbles_k(unsigned char *to, const uint8_t *q, size_t columns)
 {
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < (columns + 63) / 64; i++)
         for (size_t j = 0; j < 32; j++)
             to[i * 32 + j] = (unsigned char)((q[i * 64 + j] & 15) | (q[i * 64 + 32 + j] & 15) << 4);
+}
+
+void vti_affine_put_q4_k(void *out, const vti_affine *a, size_t columns)
+{
+    unsigned char *to = out;
+    put_scales(to, a);
+    put_nibbles_k(to + 16, a->q, columns);
 }
 
 void vti_quantize_q4_k(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += SUPER, to += 144) {
-        affine a;
+        vti_affine a;
         quantize_affine(&a, x + i, 15);
-        put_scales(to, &a);
-        put_nibbles_256(to + 16, a.q);
+        vti_affine_put_q4_k(to, &a, SUPER);
     }
 }
 
@@ -267,14 +266,14 @@ void vti_quantize_q5_k(void *out, const float *x, size_t count)
 {
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += SUPER, to += 176) {
-        affine a;
+        vti_affine a;
         quantize_affine(&a, x + i, 31);
         put_scales(to, &a);
         memset(to + 16, 0, 32);
         for (size_t j = 0; j < 8; j++)
             for (size_t k = 0; k < 32; k++)
                 to[16 + k] = (unsigned char)(to[16 + k] | a.q[j * 32 + k] >> 4 << j);
-        put_nibbles_256(to + 48, a.q);
+        put_nibbles_k(to + 48, a.q, SUPER);
     }
 }
 
@@ -312,7 +311,7 @@ void vti_quantize_q6_k(void *out, const float *x, size_t count)
             scale[j] = larger(-r.low, r.high) / 31;
             largest = larger(largest, scale[j]);
         }
-        uint16_t d = half_above(largest / 127);
+        uint16_t d = vti_half_above(largest / 127);
         for (int j = 0; j < 16; j++) {
             int n = steps_above(scale[j], f32_from_f16(d), 127);
             float step = (float)n * f32_from_f16(d);
@@ -346,7 +345,7 @@ static void put_q2_k(unsigned char *to, const float *x)
         high[j] = r.high;
         most_low = larger(most_low, low[j]);
     }
-    uint16_t dmin = half_above(most_low / 15);
+    uint16_t dmin = vti_half_above(most_low / 15);
     for (int j = 0; j < PARTS; j++) {
         int min = steps_above(low[j], f32_from_f16(dmin), 15);
         low[j] = (float)min * f32_from_f16(dmin);
@@ -354,7 +353,7 @@ static void put_q2_k(unsigned char *to, const float *x)
         most_high = larger(most_high, high[j]);
         to[j] = (unsigned char)(min << 4);
     }
-    uint16_t d = half_above(most_high / 15);
+    uint16_t d = vti_half_above(most_high / 15);
     for (int j = 0; j < PARTS; j++) {
         int scale = steps_above(high[j], f32_from_f16(d), 15);
         round_to_steps(q + j * PART, x + j * PART, PART, -low[j], (float)scale * f32_from_f16(d),
@@ -386,7 +385,7 @@ static uint16_t choose_signed_scales(int *scales, const float *wanted, size_t co
     float largest = 0;
     for (size_t j = 0; j < count; j++)
         largest = larger(largest, wanted[j] < 0 ? -wanted[j] : wanted[j]);
-    uint16_t d = half_above(largest / 31);
+    uint16_t d = vti_half_above(largest / 31);
     for (size_t j = 0; j < count; j++) {
         int n = steps_above(wanted[j] < 0 ? -wanted[j] : wanted[j], f32_from_f16(d), 31);
         scales[j] = wanted[j] < 0 ? -n : n;
@@ -452,7 +451,7 @@ void vti_quantize_iq4_nl(void *out, const float *x, size_t count)
     unsigned char *to = out;
     for (size_t i = 0; i < count; i += BLOCK, to += 18) {
         float wanted = signed_largest(x + i, BLOCK) / 127;
-        uint16_t d = half_above(wanted < 0 ? -wanted : wanted) | (wanted < 0 ? 0x8000 : 0);
+        uint16_t d = vti_half_above(wanted < 0 ? -wanted : wanted) | (wanted < 0 ? 0x8000 : 0);
         uint8_t q[BLOCK];
         round_to_levels(q, x + i, f32_from_f16(d));
         put_half(to, d);
