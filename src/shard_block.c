@@ -65,6 +65,18 @@ uint64_t vti_block_bound(const vti_shard_layout *layout)
     return frames * FRAME_BOUND;
 }
 
+uint64_t vti_block_least(const vti_shard_layout *layout)
+{
+    enum { LEAST_FRAME_BYTES = 14 }; /* header 6, one block of one repeated byte 4, checksum 4 */
+    uint64_t frames = 0;
+    for (unsigned i = 0; i < VTI_PIECES; i++) {
+        bool split = is_split(&layout->at[i]);
+        uint64_t step = split ? STRETCH_BYTES : VTI_FRAME_BYTES;
+        frames += (layout->at[i].bytes + step - 1) / step * (split ? 2 : 1);
+    }
+    return frames * LEAST_FRAME_BYTES;
+}
+
 /* --- encoding ---------------------------------------------------------------------------------- */
 
 struct vti_block_encoder {

@@ -20,8 +20,9 @@ void vti_shard_hash(const void *data, uint64_t bytes, uint8_t hash[VTI_SHARD_HAS
 /* The same of bytes as they are stored; never equal to a shard's name. */
 void vti_stored_hash(const void *data, uint64_t bytes, uint8_t hash[VTI_SHARD_HASH_BYTES]);
 
-/* The most bytes that a block of this layout can have. */
+/* The most bytes that a block of this layout can have, and the fewest. */
 uint64_t vti_block_bound(const vti_shard_layout *layout);
+uint64_t vti_block_least(const vti_shard_layout *layout);
 
 /* Both belong to one thread at a time. */
 typedef struct vti_block_encoder vti_block_encoder;

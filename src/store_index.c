@@ -93,6 +93,9 @@ static vt_status check_block(walk *w, const unsigned char *raw, const vti_store_
                                  w->next, entry->shard_bytes, layout.bytes);
     if (entry->stored_bytes > vti_block_bound(&layout))
         return bad_entry(w, entry, "it takes more bytes in the file than possible");
+    /* So that a short file cannot make anybody reserve memory for a huge shard. */
+    if (entry->stored_bytes < vti_block_least(&layout))
+        return bad_entry(w, entry, "it takes fewer bytes in the file than possible");
     return check_place(w, entry, vti_store_aligned(w->end));
 }
 

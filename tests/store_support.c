@@ -95,11 +95,16 @@ static vt_status load(void *self, vti_shard_id id, void *memory, vt_error *err)
 void test_source_open(test_source *t, const char *arch, uint32_t layers)
 {
     test_model model = test_model_of(arch);
+    model.layers = layers;
+    test_source_open_model(t, &model);
+}
+
+void test_source_open_model(test_source *t, const test_model *model)
+{
     vti_hparams hparams;
     size_t bytes;
     memset(t, 0, sizeof *t);
-    model.layers = layers;
-    t->file = test_model_build(&model, &bytes);
+    t->file = test_model_build(model, &bytes);
     assert_int_equal(vti_gguf_open_memory(t->file, bytes, "model", &t->gguf, NULL), VT_OK);
     assert_int_equal(vti_hparams_read(t->gguf, &hparams, NULL), VT_OK);
     vti_geometry_init(&t->geometry, &hparams, false);

@@ -18,8 +18,8 @@ typedef struct test_source {
     uint32_t broken_unit; /* its shards cannot be loaded; UINT32_MAX: none */
 } test_source;
 
-/* Of 2 layers, or as many as `layers` says. */
 void test_source_open(test_source *source, const char *arch, uint32_t layers);
+void test_source_open_model(test_source *source, const test_model *model);
 void test_source_close(test_source *source);
 
 /* vti_pack with `threads` into `path`; the test fails if it does. */

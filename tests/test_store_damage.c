@@ -198,7 +198,7 @@ static const lie lies[] = {
     {"other type", 0, VTI_STORE_AT_TYPES, 1, VTI_Q8_0, VT_ERR_FORMAT, "its tensors take"},
     {"offset", 1, VTI_STORE_AT_OFFSET, 8, 0, VT_ERR_FORMAT, "behind the entry before"},
     {"offset", 1, VTI_STORE_AT_OFFSET, 8, UINT64_MAX - 63, VT_ERR_FORMAT, "behind the entry"},
-    {"no data", 0, VTI_STORE_AT_STORED_BYTES, 8, 0, VT_ERR_FORMAT, "beyond the end"},
+    {"no data", 0, VTI_STORE_AT_STORED_BYTES, 8, 0, VT_ERR_FORMAT, "fewer bytes in"},
     {"much data", 0, VTI_STORE_AT_STORED_BYTES, 8, UINT64_MAX, VT_ERR_FORMAT, "more bytes in"},
     {"size", 0, VTI_STORE_AT_SHARD_BYTES, 8, 1ull << 40, VT_ERR_FORMAT, "its tensors take"},
     {"content hash", 2, VTI_STORE_AT_CONTENT_HASH, 1, 1, VT_ERR_FORMAT, "shard 0 at I4: its content"},

@@ -150,6 +150,8 @@ void cli_close_compute(cli_compute *compute);
 
 /* Ctrl-C cancels `session` (a second one ends the program). NULL: back to normal. */
 void cli_cancel_on_interrupt(vt_session *session);
+/* Ctrl-C only sets what the next function tells, until cli_cancel_on_interrupt. */
+void cli_catch_interrupts(void);
 bool cli_interrupted(void);
 bool cli_terminated(void); /* by SIGTERM */
 
@@ -212,6 +214,7 @@ void cli_pause_workers(bool pause);
 
 /* --- commands --------------------------------------------------------------------------------- */
 
-extern const cli_command cli_run, cli_worker, cli_inspect, cli_tokenize, cli_logits, cli_ppl;
+extern const cli_command cli_run, cli_worker, cli_inspect, cli_pack, cli_verify, cli_tokenize,
+    cli_logits, cli_ppl;
 
 #endif

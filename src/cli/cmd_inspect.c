@@ -1,10 +1,10 @@
-/* cmd_inspect.c: what is in a GGUF file. */
+/* cmd_inspect.c: what is in a GGUF file; of shard stores, see inspect_store.c. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "inspect.h"
 
 enum { SHOWN_ELEMENTS = 6 }; /* of an array, unless --all */
 
@@ -39,7 +39,7 @@ static void dimensions_text(const vt_gguf_tensor *t, char *buffer, size_t capaci
                                t->dimensions[i]);
 }
 
-static void print_entries(const vt_gguf *gguf, bool all)
+void cli_print_entries(const vt_gguf *gguf, bool all)
 {
     uint64_t count = vt_gguf_entry_count(gguf);
     printf("\n%" PRIu64 " metadata entries\n", count);
@@ -114,7 +114,7 @@ static json_t *value_json(const vt_gguf *gguf, uint64_t index, const vt_gguf_ent
     return value;
 }
 
-static json_t *entries_json(const vt_gguf *gguf, bool all)
+json_t *cli_entries_json(const vt_gguf *gguf, bool all)
 {
     json_t *list = json_array();
     for (uint64_t i = 0; i < vt_gguf_entry_count(gguf); i++) {
@@ -189,7 +189,7 @@ static int inspect(const char *path, const inspect_options *o)
     if (vt_gguf_open(path, &gguf, &err) != VT_OK) return cli_fail(&err);
     if (o->json) {
         json_t *object = json_pack("{s:I, s:o, s:o, s:o}", "version", (json_int_t)vt_gguf_version(gguf),
-                                   "metadata", entries_json(gguf, o->all), "tensors",
+                                   "metadata", cli_entries_json(gguf, o->all), "tensors",
                                    tensors_json(gguf), "memory", memory_json(path));
         if (!object || json_dumpf(object, stdout, JSON_INDENT(1)) != 0)
             code = cli_error(VT_ERR_IO, "cannot write the listing");
@@ -199,7 +199,7 @@ static int inspect(const char *path, const inspect_options *o)
         printf("%s: GGUF version %" PRIu32 "\n", path, vt_gguf_version(gguf));
         for (uint32_t i = 0; vt_gguf_part_count(gguf) > 1 && i < vt_gguf_part_count(gguf); i++)
             printf("  part %" PRIu32 ": %s\n", i + 1, vt_gguf_part_name(gguf, i));
-        print_entries(gguf, o->all);
+        cli_print_entries(gguf, o->all);
         print_tensors(gguf);
         print_memory(path);
     }
@@ -220,14 +220,15 @@ static int run(int argc, char **argv)
     int code = cli_parse(&cli_inspect, options, argc, argv, &path, &count);
     if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
     if (!count) return cli_error(CLI_USAGE, "inspect needs a file");
-    return inspect(path, &o);
+    return vt_store_is(path) ? cli_inspect_store(path, o.all, o.json) : inspect(path, &o);
 }
 
 const cli_command cli_inspect = {
     "inspect",
-    "Show a GGUF file's metadata and tensors.",
+    "Show a GGUF file's metadata and tensors, or what a shard store holds.",
     "inspect FILE [--all] [--json]",
     run,
     NULL,
-    "  voltron-run inspect model.gguf\n",
+    "  voltron-run inspect model.gguf\n"
+    "  voltron-run inspect model.vts --json\n",
 };

@@ -180,13 +180,24 @@ static void on_interrupt(int number)
     if (interruptible) vt_session_cancel(interruptible);
 }
 
-void cli_cancel_on_interrupt(vt_session *session)
+static void handle_interrupts(void (*handler)(int))
 {
-    interruptible = session;
-    struct sigaction action = {.sa_handler = session ? on_interrupt : SIG_DFL};
+    struct sigaction action = {.sa_handler = handler};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+void cli_cancel_on_interrupt(vt_session *session)
+{
+    interruptible = session;
+    handle_interrupts(session ? on_interrupt : SIG_DFL);
+}
+
+void cli_catch_interrupts(void)
+{
+    interruptible = NULL;
+    handle_interrupts(on_interrupt);
 }
 
 bool cli_interrupted(void) { return interrupts != 0; }
