@@ -13,6 +13,7 @@ static const struct {
     {"run", bench_run, "prefill and decode speed of a model, against the read bandwidth"},
     {"synth", bench_synth, "a model file of a published shape with random weights"},
     {"tokenize", bench_tokenize, "how fast text becomes tokens"},
+    {"store", bench_store, "size and load speed of a shard store"},
     {"requantize", bench_requantize, "a model file with its matrices in another weight type"},
 };
 
