@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "../kernels/cut.h"
-#include "quantize.h"
+#include "quantize_search.h"
 #include "tensor_source.h"
 
 /* --- forms ------------------------------------------------------------------------------------- */
@@ -119,10 +119,12 @@ static bool quantise_row(const build *j, const unsigned char *from, unsigned cha
     float *x = j->floats + j->skipped;
     if (!all_finite(x, piece->cols)) return false;
     memset(x + piece->cols, 0, (j->to->packed_cols - piece->cols) * sizeof *x);
+    const float *importance = j->importance;
+    if (importance && piece->cols != j->to->packed_cols) importance = NULL; /* nothing is behind it */
     if (j->to->type == VTI_Q8_0)
-        vti_quantize_q8_0(out, x, j->to->packed_cols);
+        vti_quantize_i8(out, x, j->to->packed_cols, importance);
     else
-        vti_quantize_q4_k(out, x, j->to->packed_cols);
+        vti_quantize_i4(out, x, j->to->packed_cols, importance);
     return true;
 }
 
