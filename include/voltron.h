@@ -153,6 +153,9 @@ typedef struct vt_model_params {
     uint32_t threads;     /* that compute, the caller's included; 0: one per big core */
     const char *pre_tokenizer; /* how byte-level BPE splits text into words, such as "qwen2", instead
                                   of the file's tokenizer.ggml.pre; NULL: as the file says */
+    const char *precision;     /* "F16", "I8" or "I4": what sessions compute with. NULL: the highest
+                                  that the file has; smaller ones are made of a GGUF file's own as
+                                  they load, a shard store has what was packed */
     vt_log log;
 } vt_model_params;
 
@@ -172,8 +175,8 @@ typedef struct vt_model_info {
 
 vt_model_params vt_model_params_default(void);
 
-/* Opens a GGUF file (v2 or v3), or all files of a split model of which `path` is any one. Files are
- * mapped read-only and must not change while open.
+/* Opens a GGUF file (v2 or v3), or all files of a split model of which `path` is any one, or a shard
+ * store. Files are mapped read-only and must not change while open.
  * ERR_IO, ERR_FORMAT (which key or tensor is wrong), ERR_UNSUPPORTED (architecture, weight type,
  * tokenizer), ERR_MEMORY. */
 vt_status vt_model_open(const char *path, const vt_model_params *params, vt_model **out,

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "families/family.h"
 #include "kv_cache.h"
+#include "store.h"
 
 vt_model_params vt_model_params_default(void) { return (vt_model_params){0}; }
 
@@ -51,23 +53,43 @@ static vt_status open_resources(vt_model *model, uint32_t threads, vt_error *err
     return vti_pool_open(threads, &model->pool, err);
 }
 
-/* Takes over `gguf`, also on failure. */
-static vt_status open_gguf(vt_gguf *gguf, const vt_model_params *params, vt_model **out,
-                           vt_error *err)
+/* A shard store's directory belongs to the store. */
+static void close_file(vt_store *store, vt_gguf *gguf)
+{
+    if (store)
+        vt_store_close(store);
+    else
+        vt_gguf_close(gguf);
+}
+
+static vt_status read_params(vt_model *model, const vt_model_params *params, vt_error *err)
+{
+    model->log = params->log;
+    model->vocabulary_only = params->vocabulary_only;
+    if (!params->precision) return VT_OK;
+    for (unsigned p = 0; p < VTI_PRECISION_COUNT; p++)
+        if (strcasecmp(params->precision, vti_precision_name(p)) == 0) model->wanted = p;
+    if (model->wanted != VTI_PRECISION_COUNT) return VT_OK;
+    return vti_fail(err, VT_ERR_ARGUMENT, "precision \"%s\" is not one of F16, I8, I4",
+                    params->precision);
+}
+
+/* Takes over the file, also on failure. `store` NULL: it is a GGUF file. */
+static vt_status open_file(vt_store *store, vt_gguf *gguf, const vt_model_params *params,
+                           vt_model **out, vt_error *err)
 {
     vt_model *model = calloc(1, sizeof *model);
     if (!model || pthread_mutex_init(&model->lock, NULL) != 0) {
         free(model);
-        vt_gguf_close(gguf);
+        close_file(store, gguf);
         return vti_fail(err, VT_ERR_MEMORY, "no memory for a model");
     }
+    model->store = store;
     model->gguf = gguf;
-    if (params) {
-        model->log = params->log;
-        model->vocabulary_only = params->vocabulary_only;
-    }
+    model->wanted = VTI_PRECISION_COUNT;
     vti_kernels_init(&model->kernels, VTI_CPU_EXACT);
-    vt_status status = read_model(model, params ? params->pre_tokenizer : NULL, err);
+    vt_status status = params ? read_params(model, params, err) : VT_OK;
+    if (status == VT_OK) status = read_model(model, params ? params->pre_tokenizer : NULL, err);
     if (status == VT_OK && !model->vocabulary_only)
         status = open_resources(model, params ? params->threads : 0, err);
     if (status != VT_OK) {
@@ -85,8 +107,13 @@ vt_status vt_model_open(const char *path, const vt_model_params *params, vt_mode
     *out = NULL;
     if (!path) return vti_fail(err, VT_ERR_ARGUMENT, "vt_model_open: path is NULL");
     vt_gguf *gguf;
+    vt_store *store;
+    if (vt_store_is(path)) {
+        VTI_TRY(vt_store_open(path, &store, err));
+        return open_file(store, vti_store_gguf(store), params, out, err);
+    }
     VTI_TRY(vt_gguf_open(path, &gguf, err));
-    return open_gguf(gguf, params, out, err);
+    return open_file(NULL, gguf, params, out, err);
 }
 
 vt_status vt_model_open_memory(const void *data, size_t data_bytes, const vt_model_params *params,
@@ -96,7 +123,7 @@ vt_status vt_model_open_memory(const void *data, size_t data_bytes, const vt_mod
     *out = NULL;
     vt_gguf *gguf;
     VTI_TRY(vti_gguf_open_memory(data, data_bytes, "model in memory", &gguf, err));
-    return open_gguf(gguf, params, out, err);
+    return open_file(NULL, gguf, params, out, err);
 }
 
 void vt_model_close(vt_model *model)
@@ -107,7 +134,7 @@ void vt_model_close(vt_model *model)
     vti_weights_free(model->head);
     vti_shard_memory_close(model->memory);
     vti_tokenizer_close(model->tokenizer);
-    vt_gguf_close(model->gguf);
+    close_file(model->store, model->gguf);
     free(model->name);
     pthread_mutex_destroy(&model->lock);
     free(model);

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "model_identity.h"
 #include "pool.h"
 #include "shard_build.h"
 #include "tensor_source.h"
@@ -11,13 +12,15 @@
 #include "weights.h"
 
 struct vt_model {
-    vt_gguf *gguf;
+    vt_gguf *gguf;       /* of a shard store: its directory, with data of the embedding only */
+    vt_store *store;     /* the file if it is one, which then owns gguf; or NULL */
     vti_tokenizer *tokenizer;
     vti_hparams hparams; /* zero if vocabulary_only, like geometry and all about weights */
     vti_geometry geometry;
     vti_shard_builder builder;
     const vti_shard_source *shards; /* where weights come from */
     vti_precision precision;        /* that sessions run at */
+    vti_precision wanted;           /* by the parameters; VTI_PRECISION_COUNT: the highest */
     bool vocabulary_only;
     vti_kernels kernels;
     vti_pool *pool;      /* of all sessions on this model */
@@ -40,6 +43,15 @@ struct vt_model {
  * when it is opened and not in the middle of an answer; refuses tensors that are not known.
  * Fills geometry, builder and the sums above. */
 vt_status vti_model_check_tensors(vt_model *model, vt_error *err);
+
+/* Geometry and shards of a model that is a shard store. */
+void vti_model_set_up_store(vt_model *model);
+
+/* Sets what sessions run at, and what that takes. ERR_ARGUMENT if it is not offered. */
+vt_status vti_model_choose_precision(vt_model *model, vt_error *err);
+
+/* Of the GGUF file that the model is, or was packed from. */
+void vti_model_get_identity(const vt_model *model, vti_model_identity *out);
 
 /* Weights that a session would have to load: the output's, and those of all layers if asked for. */
 uint64_t vti_model_unloaded_bytes(vt_model *model, bool with_layers);

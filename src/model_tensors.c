@@ -73,18 +73,14 @@ static vt_status check_outer(vt_model *model, sums *sum, vt_error *err)
     return VT_OK;
 }
 
-/* How the model is cut into shards, and what they weigh. */
+/* How the model is cut into shards. */
 static void set_up_shards(vt_model *model, const sums *sum)
 {
     double bits = 8.0 * (double)sum->layer_bytes / (double)sum->layer_weights;
     vti_geometry_init(&model->geometry, &model->hparams, sum->quantised);
-    model->precision = vti_precision_of_bits(bits);
     vti_shard_builder_init(&model->builder, model->gguf, &model->geometry, &model->kernels,
-                           model->precision);
+                           vti_precision_of_bits(bits));
     model->shards = &model->builder.source;
-    uint32_t head = vti_head_unit(&model->geometry);
-    model->layer_bytes = vti_weights_bytes(model->shards, model->precision, 0, head);
-    model->head_bytes = vti_weights_bytes(model->shards, model->precision, head, 1);
 }
 
 /* A tensor that we do not know would be ignored, and with it a part of the arithmetic. Vision
@@ -127,6 +123,9 @@ vt_status vti_model_check_tensors(vt_model *model, vt_error *err)
             count_tensor(model, (vti_role)role, &source, &sum);
         }
     log_converted(model, &sum.converted);
-    set_up_shards(model, &sum);
-    return VT_OK;
+    if (model->store)
+        vti_model_set_up_store(model);
+    else
+        set_up_shards(model, &sum);
+    return vti_model_choose_precision(model, err);
 }

@@ -2,6 +2,16 @@
 #include "model.h"
 #include "pack.h"
 
+/* A store is packed as it is. Of a GGUF file, F32 becomes F16, the highest precision there is. */
+static const vti_shard_source *source_of(const vt_model *model, vti_shard_builder *builder)
+{
+    if (model->store) return model->shards;
+    vti_shard_builder_init(builder, model->gguf, &model->geometry, &model->kernels,
+                           model->builder.own);
+    builder->halves = true;
+    return &builder->source;
+}
+
 vt_status vt_pack(const vt_model *model, const char *path, const vt_pack_params *params,
                   vt_error *err)
 {
@@ -14,9 +24,6 @@ vt_status vt_pack(const vt_model *model, const char *path, const vt_pack_params 
     if (model->vocabulary_only)
         return vti_fail(err, VT_ERR_ARGUMENT, "%s was opened without its weights",
                         vti_gguf_name(model->gguf));
-    vti_shard_builder_init(&builder, model->gguf, &model->geometry, &model->kernels,
-                           model->builder.own);
-    builder.halves = true;
-    vti_model_identity_of(model->gguf, &identity);
-    return vti_pack(&builder.source, model->gguf, &identity, path, params, err);
+    vti_model_get_identity(model, &identity);
+    return vti_pack(source_of(model, &builder), model->gguf, &identity, path, params, err);
 }

@@ -40,7 +40,7 @@ static bool has_logits(const vt_session *s)
 static void write_head(vti_save_writer *w, const vt_session *s, uint32_t flags, uint64_t blob_bytes)
 {
     vti_model_identity identity;
-    vti_model_identity_of(s->model->gguf, &identity);
+    vti_model_get_identity(s->model, &identity);
     size_t length = strlen(s->model->name);
     if (length > NAME_BYTES_MAX) length = NAME_BYTES_MAX;
     vti_save_write(w, identity.shape, sizeof identity.shape);
@@ -113,7 +113,7 @@ static vt_status check_model(const vt_session *s, const char *path, const file_h
                              vt_error *err)
 {
     vti_model_identity own;
-    vti_model_identity_of(s->model->gguf, &own);
+    vti_model_get_identity(s->model, &own);
     bool shape = memcmp(own.shape, head->identity.shape, sizeof own.shape) == 0;
     if (!shape || memcmp(own.weights, head->identity.weights, sizeof own.weights) != 0)
         return vti_fail(err, VT_ERR_ARGUMENT,

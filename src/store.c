@@ -209,4 +209,6 @@ const vti_shard_source *vti_store_source(const vt_store *s) { return &s->source;
 
 const vti_model_identity *vti_store_identity(const vt_store *s) { return &s->identity; }
 
+vt_gguf *vti_store_gguf(vt_store *s) { return s->gguf; }
+
 const vt_gguf *vt_store_gguf(const vt_store *s) { return s->gguf; }

@@ -7,6 +7,9 @@
 /* The shards, for any number of threads. Belongs to the store. */
 const vti_shard_source *vti_store_source(const vt_store *store);
 
+/* The same as vt_store_gguf, for those who hand it on. */
+vt_gguf *vti_store_gguf(vt_store *store);
+
 /* Of the file that the store was made of. */
 const vti_model_identity *vti_store_identity(const vt_store *store);
 

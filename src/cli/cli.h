@@ -103,6 +103,7 @@ vt_model *cli_open_model(const char *path, const vt_model_params *params, int *c
 typedef struct cli_compute {
     const char *model_path;
     const char *pre;     /* pre-tokenizer; NULL: the file's */
+    const char *precision; /* "F16", "I8", "I4"; NULL: the file's highest */
     const char *devices; /* "HOST:PORT,HOST:PORT" */
     const char *split;   /* "3,2,1" */
     const char *key_path;
@@ -118,7 +119,9 @@ typedef struct cli_compute {
 
 #define CLI_COMPUTE_OPTIONS(c)                                                                     \
     {"model", 'm', CLI_STRING, &(c).model_path, 0, 0, "FILE",                                      \
-     "GGUF model (default: the small story model in this program)"},                               \
+     "GGUF model or shard store (default: the small story model in this program)"},                \
+    {"precision", 0, CLI_STRING, &(c).precision, 0, 0, "F16|I8|I4",                                \
+     "weights to compute with (default: the highest the file has)"},                               \
     {"pre", 0, CLI_STRING, &(c).pre, 0, 0, "NAME",                                                 \
      "pre-tokenizer, such as qwen2, instead of the one the file names"},                           \
     {"context", 'c', CLI_U32, &(c).session.context_tokens, 1, 16777216, "N",                       \

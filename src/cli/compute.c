@@ -142,6 +142,7 @@ int cli_open_compute(cli_compute *c)
     vt_model_params params = vt_model_params_default();
     params.threads = c->threads;
     params.pre_tokenizer = c->pre;
+    params.precision = c->precision;
     params.log = cli_log(c->verbose);
     if (code == CLI_OK) c->model = cli_open_model(c->model_path, &params, &code);
     if (code == CLI_OK) code = open_cluster(c, w);
