@@ -127,9 +127,15 @@ static void put_tensor(maker *k, const char *name, uint64_t cols, uint64_t rows,
     float *weights = make_weights(k, count, mean, deviation);
     for (size_t i = 0; edit && edit->kind == TEST_TENSOR_FILL && i < count; i++)
         weights[i] = (float)edit->number;
+    bool quantise = k->m->quantize && rows > 8 && !type;
+    if (quantise) type = k->m->matrix_type;
     const vti_ggml_type *facts = vti_ggml_type_find(type);
-    gguf_put_tensor(k->builder, name, type, used, dimensions, type ? NULL : weights,
-                    count / facts->block * facts->block_bytes);
+    size_t bytes = count / facts->block * facts->block_bytes;
+    unsigned char *blocks = quantise ? malloc(bytes) : NULL;
+    if (quantise) k->m->quantize(blocks, weights, count);
+    gguf_put_tensor(k->builder, name, type, used, dimensions,
+                    quantise ? (const void *)blocks : type ? NULL : weights, bytes);
+    free(blocks);
     free(weights);
 }
 

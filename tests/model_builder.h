@@ -2,6 +2,7 @@
 #ifndef VTI_TEST_MODEL_BUILDER_H
 #define VTI_TEST_MODEL_BUILDER_H
 
+#include "../src/quantize.h"
 #include "gguf_builder.h"
 
 enum { TEST_MODEL_TOKENS = 256, TEST_EDITS_MAX = 4 };
@@ -32,6 +33,9 @@ typedef struct test_model {
     uint32_t layers, d, heads, kv_heads, head_dim, ff, context;
     uint32_t window;                           /* gemma3 */
     uint32_t experts, experts_used, expert_ff; /* qwen2moe */
+    /* Matrices are of this ggml type, made of random floats; NULL: F32. Rows are whole blocks. */
+    uint32_t matrix_type;
+    vti_quantize_fn *quantize;
     uint64_t seed;
     test_edit edits[TEST_EDITS_MAX];
 } test_model;
