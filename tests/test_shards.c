@@ -223,8 +223,8 @@ static float allowed(vti_weight_type own, vti_weight_type type, const float *x, 
     }
     if (own == type) return 0;
     if (type == VTI_F16) return fmaxf(-low, high) * 0x1p-11f;
-    if (type == VTI_Q8_0) return fmaxf(-low, high) / 127 * 0.51f;
-    return (high - low) / 15; /* one step: scales are rounded too */
+    if (type == VTI_Q8_0) return fmaxf(-low, high) / 127 * 0.75f; /* scales are searched */
+    return (high - low) / 15 * 2; /* and the ends may be cut off */
 }
 
 static void check_piece(const vt_model *m, const vti_shard *shard, unsigned at,
