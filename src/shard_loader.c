@@ -19,14 +19,13 @@ struct vti_shard_loader {
     bool has_thread, stop;
     bool serving;         /* some thread serves: the only one that touches `retired` and slots */
     vti_load_queue queue;
-    uint32_t pending;     /* in the queue, or being served */
     uint64_t next_ticket;
     uint32_t *first;      /* of each unit, in: */
     uint64_t *newest;     /* per slot the ticket of its newest request */
     bool loading;         /* `current` is: */
     bool abandon;         /* it was cancelled meanwhile */
     vti_load_item current;
-    const vti_shard *retired[MOST_RETIRED]; /* out of their slots, perhaps still read */
+    vti_shard *retired[MOST_RETIRED]; /* out of their slots, perhaps still read */
     uint32_t retired_count;
     uint64_t retired_bytes;
     vti_shard_loader_stats stats;
@@ -90,7 +89,7 @@ static bool is_there_already(const vti_shard_loader *l, const vti_load_item *ite
     return shared || now->id.precision == id.precision;
 }
 
-static vt_status load(vti_shard_loader *l, vti_shard_id id, const vti_shard **out, vt_error *err)
+static vt_status load(vti_shard_loader *l, vti_shard_id id, vti_shard **out, vt_error *err)
 {
     const vti_shard_supply *supply = &l->p.supply;
     uint64_t bytes;
@@ -110,13 +109,13 @@ static vt_status load(vti_shard_loader *l, vti_shard_id id, const vti_shard **ou
 }
 
 /* Puts the shard into its slot, unless the request was cancelled while it was loaded. */
-static bool install(vti_shard_loader *l, vti_shard_id id, const vti_shard *shard)
+static bool install(vti_shard_loader *l, vti_shard_id id, vti_shard *shard)
 {
     pthread_mutex_lock(&l->lock);
     bool wanted = !l->abandon;
     l->loading = false;
     if (wanted) {
-        const vti_shard *old = vti_shard_table_exchange(l->p.table, id.unit, id.shard, shard);
+        vti_shard *old = vti_shard_table_exchange(l->p.table, id.unit, id.shard, shard);
         if (old) {
             vti_shard_table_mark(l->p.table);
             l->retired[l->retired_count++] = old;
@@ -131,7 +130,7 @@ static bool install(vti_shard_loader *l, vti_shard_id id, const vti_shard *shard
 
 static vt_status serve(vti_shard_loader *l, const vti_load_item *item, vt_error *err)
 {
-    const vti_shard *shard = NULL;
+    vti_shard *shard = NULL;
     vti_shard_id id = item->request.id;
     if (is_there_already(l, item)) return VT_OK;
     if (item->request.remove)
@@ -159,7 +158,7 @@ static void serve_next(vti_shard_loader *l)
     if (item.request.done) item.request.done(item.request.user, id, status, err.message);
     pthread_mutex_lock(&l->lock);
     l->loading = false;
-    l->pending--;
+    l->stats.pending--;
     if (status == VT_ERR_CANCELLED)
         l->stats.cancelled++;
     else if (status != VT_OK)
@@ -200,7 +199,7 @@ static void *run(void *argument)
 void vti_shard_loader_finish(vti_shard_loader *l)
 {
     pthread_mutex_lock(&l->lock);
-    while (l->pending || l->retired_count || l->serving) {
+    while (l->stats.pending || l->retired_count || l->serving) {
         if (l->serving)
             pthread_cond_wait(&l->changed, &l->lock);
         else
@@ -216,7 +215,7 @@ void vti_shard_loader_wait(vti_shard_loader *l)
         return;
     }
     pthread_mutex_lock(&l->lock);
-    while (l->pending || l->retired_count || l->serving)
+    while (l->stats.pending || l->retired_count || l->serving)
         pthread_cond_wait(&l->changed, &l->lock);
     pthread_mutex_unlock(&l->lock);
 }
@@ -227,7 +226,8 @@ vt_status vti_shard_loader_request(vti_shard_loader *l, const vti_load_request *
                                    uint64_t *ticket, vt_error *err)
 {
     vti_shard_id id = request->id;
-    if (id.shard >= vti_shard_table_slots(l->p.table, id.unit))
+    if (!vti_shard_table_has(l->p.table, id.unit) ||
+        id.shard >= vti_shard_table_slots(l->p.table, id.unit))
         return vti_fail(err, VT_ERR_ARGUMENT,
                         "shard %" PRIu32 " of unit %" PRIu32 " has no place on this device",
                         id.shard, id.unit);
@@ -238,7 +238,7 @@ vt_status vti_shard_loader_request(vti_shard_loader *l, const vti_load_request *
         uint64_t *newest = &l->newest[l->first[id.unit] + id.shard];
         if (l->loading && l->current.ticket == *newest) l->abandon = true;
         *newest = l->next_ticket++;
-        l->pending++;
+        l->stats.pending++;
         if (ticket) *ticket = item.ticket;
         pthread_cond_broadcast(&l->changed);
     }
@@ -280,14 +280,6 @@ void vti_shard_loader_cancel_group(vti_shard_loader *l, uint64_t group)
 }
 
 void vti_shard_loader_cancel_all(vti_shard_loader *l) { cancel(l, is_any, 0); }
-
-uint32_t vti_shard_loader_pending(vti_shard_loader *l)
-{
-    pthread_mutex_lock(&l->lock);
-    uint32_t pending = l->pending;
-    pthread_mutex_unlock(&l->lock);
-    return pending;
-}
 
 vti_shard_loader_stats vti_shard_loader_get_stats(vti_shard_loader *l)
 {

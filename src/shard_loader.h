@@ -13,8 +13,8 @@ typedef struct vti_shard_supply {
     void *self;
     /* Memory that the shard will take; an error if there is no such shard. */
     vt_status (*bytes)(void *self, vti_shard_id id, uint64_t *out, vt_error *err);
-    vt_status (*make)(void *self, vti_shard_id id, const vti_shard **out, vt_error *err);
-    void (*drop)(void *self, const vti_shard *shard);
+    vt_status (*make)(void *self, vti_shard_id id, vti_shard **out, vt_error *err);
+    void (*drop)(void *self, vti_shard *shard);
 } vti_shard_supply;
 
 /* A request's end, told by the thread that served it, which holds no lock: it may make requests and
@@ -55,6 +55,7 @@ typedef enum vti_load_activity {
 
 typedef struct vti_shard_loader_stats {
     vti_load_activity now;
+    uint32_t pending; /* requests that are not over */
     uint64_t loaded, failed, cancelled, dropped; /* dropped: shards that were replaced, removed, or
                                                     cancelled when they were loaded already */
     uint64_t bytes;              /* of those loaded */
@@ -80,9 +81,6 @@ vt_status vti_shard_loader_request(vti_shard_loader *loader, const vti_load_requ
 void vti_shard_loader_cancel(vti_shard_loader *loader, uint64_t ticket);
 void vti_shard_loader_cancel_group(vti_shard_loader *loader, uint64_t group);
 void vti_shard_loader_cancel_all(vti_shard_loader *loader);
-
-/* Requests that are not over. */
-uint32_t vti_shard_loader_pending(vti_shard_loader *loader);
 
 /* Sleeps until nothing is pending and everything that was replaced is freed. Not inside a unit. */
 void vti_shard_loader_wait(vti_shard_loader *loader);

@@ -3,7 +3,6 @@
 #define VTI_SHARD_SUPPLY_H
 
 #include "shard_loader.h"
-#include "shard_memory.h"
 
 /* Both outlive it, and every shard that it made. */
 typedef struct vti_shard_supplier {
@@ -11,10 +10,7 @@ typedef struct vti_shard_supplier {
     vti_shard_memory *memory;
 } vti_shard_supplier;
 
-/* Messages name the shard and the file. */
-vti_shard_supply vti_shard_supply_from(vti_shard_supplier *supplier);
-
-/* "FFN 3, shard 5 at I8" */
-void vti_shard_describe(const vti_geometry *geometry, vti_shard_id id, char *out, size_t capacity);
+/* Its messages name file and shard. */
+vti_shard_supply vti_shard_supply_of(vti_shard_supplier *supplier);
 
 #endif

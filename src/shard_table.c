@@ -6,7 +6,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-typedef _Atomic(const vti_shard *) slot;
+typedef struct unit_slots {
+    uint32_t count;
+    _Atomic(vti_shard **) slot; /* NULL: not attached; elements are for __atomic functions only */
+} unit_slots;
 
 struct vti_shard_reader {
     /* The number of the unit it is in, counted since it was opened; 0: in none. Sequentially
@@ -17,47 +20,30 @@ struct vti_shard_reader {
     vti_shard_table *table;
     vti_shard_reader *next;
     uint64_t marked;
-    const vti_shard *view[]; /* as many as the widest unit has slots */
+    vti_shard *view[]; /* as many as the widest unit has slots */
 };
 
 struct vti_shard_table {
     uint32_t units, widest;
-    uint32_t *first; /* units + 1: of each unit, in `slots` */
-    slot *slots;
-    pthread_mutex_t lock;      /* of the list of readers */
+    pthread_mutex_t lock; /* of the list of readers */
     vti_shard_reader *readers;
-    _Atomic bool wanted;       /* somebody waits for `moved`: who moves on posts it */
+    _Atomic bool wanted;  /* somebody waits for `moved`: who moves on posts it */
     sem_t moved;
+    unit_slots unit[];
 };
-
-static bool allocate(vti_shard_table *t, uint32_t units, const uint32_t *slots)
-{
-    t->first = calloc((size_t)units + 1, sizeof *t->first);
-    if (!t->first) return false;
-    for (uint32_t u = 0; u < units; u++) {
-        t->first[u + 1] = t->first[u] + slots[u];
-        if (slots[u] > t->widest) t->widest = slots[u];
-    }
-    t->slots = malloc((t->first[units] ? t->first[units] : 1) * sizeof *t->slots);
-    if (!t->slots) return false;
-    for (uint32_t i = 0; i < t->first[units]; i++) atomic_init(&t->slots[i], NULL);
-    return true;
-}
 
 vt_status vti_shard_table_open(uint32_t units, const uint32_t *slots, vti_shard_table **out,
                                vt_error *err)
 {
-    *out = NULL;
-    vti_shard_table *t = calloc(1, sizeof *t);
-    if (!t || !allocate(t, units, slots)) {
-        if (t) free(t->first);
-        free(t);
-        return vti_fail(err, VT_ERR_MEMORY, "no memory for a table of shards");
-    }
+    vti_shard_table *t = *out = calloc(1, sizeof *t + units * sizeof t->unit[0]);
+    if (!t) return vti_fail(err, VT_ERR_MEMORY, "no memory for a table of shards");
     t->units = units;
+    for (uint32_t u = 0; u < units; u++) {
+        t->unit[u].count = slots[u];
+        if (slots[u] > t->widest) t->widest = slots[u];
+    }
     pthread_mutex_init(&t->lock, NULL);
     sem_init(&t->moved, 0, 0);
-    *out = t;
     return VT_OK;
 }
 
@@ -66,35 +52,49 @@ void vti_shard_table_close(vti_shard_table *t)
     if (!t) return;
     sem_destroy(&t->moved);
     pthread_mutex_destroy(&t->lock);
-    free(t->slots);
-    free(t->first);
     free(t);
+}
+
+void vti_shard_table_attach(vti_shard_table *t, uint32_t unit, vti_shard **slots)
+{
+    atomic_store(&t->unit[unit].slot, slots);
 }
 
 uint32_t vti_shard_table_units(const vti_shard_table *t) { return t->units; }
 
 uint32_t vti_shard_table_slots(const vti_shard_table *t, uint32_t unit)
 {
-    return unit < t->units ? t->first[unit + 1] - t->first[unit] : 0;
+    return unit < t->units ? t->unit[unit].count : 0;
 }
 
-const vti_shard *vti_shard_table_get(const vti_shard_table *t, uint32_t unit, uint32_t shard)
+bool vti_shard_table_has(const vti_shard_table *t, uint32_t unit)
 {
-    return atomic_load(&t->slots[t->first[unit] + shard]);
+    return unit < t->units && atomic_load(&t->unit[unit].slot) != NULL;
 }
 
-const vti_shard *vti_shard_table_exchange(vti_shard_table *t, uint32_t unit, uint32_t shard,
-                                          const vti_shard *with)
+static vti_shard **slots_of(const vti_shard_table *t, uint32_t unit)
 {
-    return atomic_exchange(&t->slots[t->first[unit] + shard], with);
+    return atomic_load_explicit(&t->unit[unit].slot, memory_order_acquire);
+}
+
+vti_shard *vti_shard_table_get(const vti_shard_table *t, uint32_t unit, uint32_t shard)
+{
+    return __atomic_load_n(&slots_of(t, unit)[shard], __ATOMIC_SEQ_CST);
+}
+
+vti_shard *vti_shard_table_exchange(vti_shard_table *t, uint32_t unit, uint32_t shard,
+                                    vti_shard *with)
+{
+    return __atomic_exchange_n(&slots_of(t, unit)[shard], with, __ATOMIC_SEQ_CST);
 }
 
 /* --- readers ----------------------------------------------------------------------------------- */
 
 vt_status vti_shard_reader_open(vti_shard_table *t, vti_shard_reader **out, vt_error *err)
 {
-    size_t bytes = sizeof **out + t->widest * sizeof(const vti_shard *);
-    vti_shard_reader *r = *out = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    vti_shard_reader *r;
+    size_t bytes = sizeof *r + t->widest * sizeof r->view[0];
+    r = *out = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!r) return vti_fail(err, VT_ERR_MEMORY, "no memory for a reader of shards");
     atomic_init(&r->unit, 0);
     r->entered = r->marked = 0;
@@ -126,13 +126,13 @@ void vti_shard_reader_close(vti_shard_reader *r)
     free(r);
 }
 
-const vti_shard *const *vti_shard_reader_enter(vti_shard_reader *r, uint32_t unit)
+vti_shard **vti_shard_reader_enter(vti_shard_reader *r, uint32_t unit)
 {
     const vti_shard_table *t = r->table;
     move_to(r, ++r->entered);
-    const slot *from = t->slots + t->first[unit];
-    uint32_t count = t->first[unit + 1] - t->first[unit];
-    for (uint32_t i = 0; i < count; i++) r->view[i] = atomic_load(&from[i]);
+    vti_shard **from = slots_of(t, unit);
+    uint32_t count = t->unit[unit].count;
+    for (uint32_t i = 0; i < count; i++) r->view[i] = __atomic_load_n(&from[i], __ATOMIC_SEQ_CST);
     return r->view;
 }
 

@@ -18,6 +18,7 @@ typedef struct fake_supply {
     uint32_t fail_next;        /* the next loads that fail */
     uint64_t live_bytes, peak_bytes;
     uint32_t live, made;
+    vti_shard *slot[FAKE_UNITS][FAKE_SLOTS];
     vti_shard_id order[FAKE_MOST_EVENTS]; /* of the loads that began */
 } fake_supply;
 
@@ -29,7 +30,7 @@ vti_shard_supply fake_supply_get(fake_supply *fake);
 uint64_t fake_bytes(vti_shard_id id);
 
 /* A shard made on the calling thread, at once. */
-const vti_shard *fake_make(fake_supply *fake, vti_shard_id id);
+vti_shard *fake_make(fake_supply *fake, vti_shard_id id);
 
 /* Waits until a load is held, or only looks; lets the held one go. */
 void fake_wait_held(fake_supply *fake);
@@ -38,7 +39,8 @@ void fake_let_go(fake_supply *fake);
 void fake_open_gate(fake_supply *fake); /* for all that come */
 void fake_fail_next(fake_supply *fake, uint32_t loads);
 
-/* Does memory say what it should for that id? */
+/* Does memory say what it should for that id? The other one fails the test. */
+bool fake_is_right(const vti_shard *shard, uint32_t unit, uint32_t slot);
 void fake_check(const vti_shard *shard, uint32_t unit, uint32_t slot);
 
 /* A table of FAKE_UNITS × FAKE_SLOTS with a shard at F16 in each slot; and its end. */
