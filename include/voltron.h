@@ -156,6 +156,9 @@ typedef struct vt_model_params {
     const char *precision;     /* "F16", "I8" or "I4": what sessions compute with. NULL: the highest
                                   that the file has; smaller ones are made of a GGUF file's own as
                                   they load, a shard store has what was packed */
+    uint64_t memory_bytes; /* most that weights, KV caches, scratch and queues of this model's
+                              sessions and cluster take on this device; 0: what the system has to
+                              spare, looked at again whenever a session or cluster is opened */
     vt_log log;
 } vt_model_params;
 
@@ -552,6 +555,22 @@ typedef struct vt_memory_need {
  * is loaded for it. All zero for a model without weights. */
 void vt_model_memory(const vt_model *model, const vt_session_params *params, vt_memory_need *out);
 
+/* What of its memory a device uses, and for what. Categories are taken before they are allocated:
+ * the KV cache in full although its pages are used only as tokens come, queues by their limits. */
+typedef struct vt_memory_usage {
+    uint64_t limit_bytes; /* 0: none */
+    uint64_t used_bytes;  /* the sum of these five: */
+    uint64_t weight_bytes, kv_bytes, scratch_bytes, wire_bytes, cache_bytes;
+    uint64_t peak_bytes;  /* the most used_bytes was */
+    /* The whole device, as the system says (at most a second ago); 0 where it does not. */
+    uint64_t available_bytes; /* that could be taken in addition */
+    double pressure; /* per cent of the last ten seconds in which some task waited for memory */
+    bool is_short;            /* little is available or pressure is high; it is logged once */
+} vt_memory_usage;
+
+/* Of all sessions on the model and its cluster, on this device. Callable from any thread. */
+void vt_model_get_memory(const vt_model *model, vt_memory_usage *out);
+
 /* ---------------------------------------------------------------------------------------------
  * Chats
  * ------------------------------------------------------------------------------------------- */
@@ -656,6 +675,9 @@ void vt_worker_close(vt_worker *worker);
 
 /* "127.0.0.1:7001", with the port that was taken. */
 const char *vt_worker_address(const vt_worker *worker);
+
+/* Callable from any thread. */
+void vt_worker_get_memory(const vt_worker *worker, vt_memory_usage *out);
 
 /* Serves one main device after the other until vt_worker_stop; then returns VT_OK. */
 vt_status vt_worker_run(vt_worker *worker, vt_error *err);

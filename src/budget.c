@@ -74,21 +74,54 @@ static const char *text_of(uint64_t bytes, size_text out)
     return out;
 }
 
+/* "weights 1.20 GiB, KV cache 0, …"; without those that are 0 if `all` is false. */
+typedef char list_text[160];
+
+static const char *list_of(const uint64_t bytes[VTI_BUDGET_CATEGORIES], bool all, list_text out)
+{
+    size_t length = 0;
+    size_text size;
+    out[0] = 0;
+    for (unsigned i = 0; i < VTI_BUDGET_CATEGORIES && length < sizeof(list_text); i++)
+        if (all || bytes[i])
+            length += (size_t)snprintf(out + length, sizeof(list_text) - length, "%s%s %s",
+                                       length ? ", " : "", words[i].name, text_of(bytes[i], size));
+    return out;
+}
+
 static vt_status refuse(const vti_budget *budget, vti_budget_category category, uint64_t bytes,
                         const char *what, vt_error *err)
 {
     vti_budget_usage u = vti_budget_get(budget);
-    char held[160];
-    size_t length = 0;
+    list_text held;
     size_text a, b, c;
-    for (unsigned i = 0; i < VTI_BUDGET_CATEGORIES && length < sizeof held; i++)
-        length += (size_t)snprintf(held + length, sizeof held - length, "%s%s %s", i ? ", " : "",
-                                   words[i].name, text_of(u.used_bytes[i], a));
     return vti_fail(err, VT_ERR_MEMORY,
                     "%.120s needs %s more (%s), but %s of the device's %s of memory are taken "
                     "(%s); %s or a higher memory limit would help",
                     what, text_of(bytes, a), words[category].name, text_of(u.total_bytes, b),
-                    text_of(u.limit_bytes, c), held, words[category].help);
+                    text_of(u.limit_bytes, c), list_of(u.used_bytes, true, held),
+                    words[category].help);
+}
+
+vt_status vti_budget_check(const vti_budget *budget, const uint64_t need[VTI_BUDGET_CATEGORIES],
+                           const char *what, vt_error *err)
+{
+    uint64_t sum = 0, left = vti_budget_left(budget);
+    for (unsigned i = 0; i < VTI_BUDGET_CATEGORIES; i++)
+        sum = need[i] > UINT64_MAX - sum ? UINT64_MAX : sum + need[i];
+    if (sum <= left) return VT_OK;
+    vti_budget_usage u = vti_budget_get(budget);
+    bool weights = need[VTI_BUDGET_WEIGHTS] > left;
+    list_text wanted, held;
+    size_text a, b, c, d;
+    return vti_fail(err, VT_ERR_MEMORY,
+                    "%.100s needs %s of memory (%s), but %s of the device's %s are left%s%s%s; %s "
+                    "are missing: %s or a higher memory limit would help",
+                    what, text_of(sum, a), list_of(need, false, wanted), text_of(left, b),
+                    text_of(u.limit_bytes, c), u.total_bytes ? " (in use: " : "",
+                    u.total_bytes ? list_of(u.used_bytes, false, held) : "",
+                    u.total_bytes ? ")" : "", text_of(sum - left, d),
+                    words[weights ? VTI_BUDGET_WEIGHTS : VTI_BUDGET_KV].help);
 }
 
 vt_status vti_budget_take(vti_budget *budget, vti_budget_category category, uint64_t bytes,

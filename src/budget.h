@@ -45,7 +45,12 @@ void vti_budget_init(vti_budget *budget, uint64_t limit_bytes);
 vt_status vti_budget_take(vti_budget *budget, vti_budget_category category, uint64_t bytes,
                           const char *what, vt_error *err);
 
-/* The same without words. */
+/* Whether all of `need` could be taken now; takes nothing. VT_ERR_MEMORY with each category's part
+ * of it, what is missing, and what would help. */
+vt_status vti_budget_check(const vti_budget *budget, const uint64_t need[VTI_BUDGET_CATEGORIES],
+                           const char *what, vt_error *err);
+
+/* The same as vti_budget_take without words. */
 bool vti_budget_try(vti_budget *budget, vti_budget_category category, uint64_t bytes);
 
 /* What was taken in that category, or a part of it. */

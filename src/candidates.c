@@ -6,6 +6,13 @@
 /* Up to so many are kept in a heap while the logits pass by; more are selected afterwards. */
 enum { HEAP_MAX = 2048 };
 
+uint64_t vti_candidates_bytes(uint32_t vocab)
+{
+    const vti_candidates *c = NULL;
+    return (uint64_t)vocab *
+           (sizeof *c->logit + sizeof *c->token + sizeof *c->weight + sizeof *c->ranked);
+}
+
 vt_status vti_candidates_open(vti_candidates *c, const vti_kernels *kernels, uint32_t vocab,
                               vt_error *err)
 {

@@ -24,6 +24,7 @@ typedef struct vti_candidates {
     bool weighed;       /* `weight` is filled */
 } vti_candidates;
 
+uint64_t vti_candidates_bytes(uint32_t vocab);
 vt_status vti_candidates_open(vti_candidates *c, const vti_kernels *kernels, uint32_t vocab,
                               vt_error *err);
 void vti_candidates_close(vti_candidates *c);

@@ -252,6 +252,9 @@ static vt_status open_net(vt_cluster *c, const char *key_path, vt_error *err)
     vti_net_error net_err;
     vti_net_key key;
     vti_net_params params = vti_net_params_default();
+    VTI_TRY(vti_device_memory_take_queues(vti_model_device(c->model), c->device_count,
+                                          &params.send_limit_bytes, &params.receive_limit_bytes,
+                                          &c->queue_bytes, err));
     params.name = "main";
     params.admit = vti_cluster_admit;
     params.user = c;
@@ -387,6 +390,7 @@ void vt_cluster_close(vt_cluster *c)
     if (!c) return;
     vti_net_close(c->net);
     vti_weights_free(c->main_weights);
+    vti_budget_give(&vti_model_device(c->model)->budget, VTI_BUDGET_WIRE, c->queue_bytes);
     free(c->devices);
     pthread_mutex_destroy(&c->admission.lock);
     free(c);

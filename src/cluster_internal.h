@@ -38,6 +38,7 @@ struct vt_cluster {
     uint32_t context_tokens, batch_tokens; /* what sessions are expected to ask for */
     vt_kv_type kv_type;
     vti_net *net;
+    uint64_t queue_bytes; /* of it, taken from the device's budget */
     vti_cluster_id id;
     vti_device *devices; /* in the order of the parameters */
     size_t device_count;

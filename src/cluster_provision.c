@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "cluster_internal.h"
-#include "memory.h"
 #include "stage.h"
 
 enum { ANSWER_TIMEOUT_MS = 5000, READY_TIMEOUT_MS = 60000 };
@@ -115,8 +114,10 @@ static vt_status check_memory(const vt_cluster *c, vt_error *err)
 static vt_status check_own_memory(const vt_cluster *c, vt_error *err)
 {
     vti_device own = {.first = 0, .count = c->main_layers};
-    uint64_t need = device_needs(c, &own) + c->model->head_bytes, spare = vti_memory_spare_bytes();
-    if (!spare || need <= spare) return VT_OK;
+    uint64_t need = device_needs(c, &own) + c->model->head_bytes;
+    vti_device_memory_refresh(vti_model_device(c->model));
+    uint64_t spare = vti_budget_left(&vti_model_device(c->model)->budget);
+    if (need <= spare) return VT_OK;
     return vti_fail(err, VT_ERR_MEMORY,
                     "not enough memory: this device has %.1f MiB free, and its %" PRIu32
                     " layers and the output need %.1f MiB; fewer layers here, a smaller context "

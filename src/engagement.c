@@ -88,24 +88,15 @@ static vt_status require_phase(const vti_engagement *e, vti_phase phase, vt_erro
     return vti_fail(err, VT_ERR_PROTOCOL, "a message came at the wrong time");
 }
 
-static uint64_t used_bytes(const vti_engagement *e)
-{
-    return (e->weights ? e->weights->bytes : 0) + (e->arrival.shard ? e->arrival.shard->bytes : 0);
-}
-
-static vt_status check_budget(const vti_engagement *e, uint64_t more, const char *what,
-                              vt_error *err)
-{
-    uint64_t used = used_bytes(e);
-    if (e->host->memory_bytes == 0 || (more <= e->host->memory_bytes && used <= e->host->memory_bytes - more))
-        return VT_OK;
-    return vti_fail(err, VT_ERR_MEMORY,
-                    "%s needs %.1f MiB more, but %.1f of %.1f MiB of memory are taken", what,
-                    (double)more / 1048576, (double)used / 1048576,
-                    (double)e->host->memory_bytes / 1048576);
-}
-
 /* --- claim ------------------------------------------------------------------------------------- */
+
+/* In an OFFER, 0 is no limit. */
+static uint64_t offered_bytes(const vti_budget *budget)
+{
+    uint64_t left = vti_budget_left(budget);
+    if (left == UINT64_MAX) return 0;
+    return left ? left : 1;
+}
 
 vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main,
                               const char *main_address, const vti_cluster_id *id,
@@ -127,7 +118,8 @@ vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main
     publish_phase(e, VTI_PHASE_CLAIMED);
     uint8_t offer[8];
     vti_writer w = {offer, sizeof offer, 0, false};
-    vti_write_u64(&w, host->memory_bytes);
+    vti_device_memory_refresh(host->memory);
+    vti_write_u64(&w, offered_bytes(&host->memory->budget));
     vt_status status = send_message(e, main, VTI_MSG_OFFER, offer, w.bytes, err);
     if (status != VT_OK) {
         vti_engagement_close(e);
@@ -175,7 +167,7 @@ static vt_status on_assign(vti_engagement *e, const vti_net_event *event, vt_err
     if (a->hop > a->hparams.layers || (a->hop == 0 && e->source))
         return vti_fail(err, VT_ERR_PROTOCOL, "assigned hop %" PRIu32, a->hop);
     vti_geometry_init(&e->geometry, &a->hparams, a->quantised);
-    e->memory = vti_shard_memory_open(NULL, VTI_BUDGET_WEIGHTS);
+    e->memory = vti_shard_memory_open(&e->host->memory->budget, VTI_BUDGET_WEIGHTS);
     if (!e->memory) return vti_fail(err, VT_ERR_MEMORY, "no memory for weights");
     VTI_TRY(vti_weights_new(&e->geometry, e->memory, 2 * a->first, 2 * a->count, &e->weights, err));
     if (a->hop == 0) e->source = e->main;
@@ -205,7 +197,6 @@ static vt_status begin_arrival(vti_engagement *e, const vti_shard_block *block, 
     if (!vti_shard_lay_out(&e->geometry, e->host->kernels, block->id.unit, block->id.shard,
                            &block->form, &layout))
         return vti_fail(err, VT_ERR_PROTOCOL, "%s has a form that this model cannot have", name);
-    VTI_TRY(check_budget(e, layout.bytes, name, err));
     VTI_TRY(vti_shard_new(e->memory, block->id, &layout, &e->arrival.shard, err));
     e->arrival.form = block->form;
     e->arrival.received = 0;
@@ -359,12 +350,11 @@ static vt_status on_session(vti_engagement *e, const vti_net_event *event, vt_er
         .kernels = e->host->kernels,
         .pool = e->host->pool,
         .weights = e->weights,
+        .budget = &e->host->memory->budget,
         .context_tokens = s->context_tokens,
         .batch_tokens = s->batch_tokens,
         .kv_type = s->kv_type,
     };
-    VTI_TRY(check_budget(e, vti_stage_bytes(&params, e->assignment.first, e->assignment.count),
-                         "the KV cache for this context", err));
     VTI_TRY(vti_stage_open(&params, &e->stage, err));
     e->epoch = event->header.epoch;
     publish_session(e);
@@ -412,6 +402,7 @@ static vt_status on_step(vti_engagement *e, vti_net_event *event, vt_error *err)
     uint64_t start = vti_now_ns();
     vti_stage_forward(e->stage, (float *)(void *)event->payload, h->token_begin, h->token_count);
     e->busy_ns += vti_now_ns() - start;
+    vti_device_memory_look(e->host->memory, e->host->log);
     return pass_on(e, event, err);
 }
 

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include "memory.h"
 #include "stage.h"
 #include "weights.h"
 #include "wire.h"
@@ -57,7 +58,7 @@ typedef struct vti_engagement_host {
     const vti_kernels *kernels;
     vti_pool *pool;
     const vt_log *log;
-    uint64_t memory_bytes; /* budget; 0: not limited */
+    vti_device_memory *memory; /* what everything large is taken from */
 } vti_engagement_host;
 
 typedef struct vti_engagement {

@@ -3,28 +3,54 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Scratch: what the products need, then the normed rows. */
+typedef struct sizes {
+    vti_batch_limits limits;
+    size_t batch_bytes, norm_bytes;
+} sizes;
+
+static sizes sizes_of(const vt_model *model)
+{
+    uint32_t shards = vti_unit_shards(&model->geometry, vti_head_unit(&model->geometry));
+    uint32_t width = vti_padded(model->hparams.d);
+    sizes s = {.limits = {.products = shards, .links = shards}};
+    const vti_batch_inputs norm = {1, 0, VTI_HEAD_ROWS, width};
+    vti_batch counted;
+    vti_batch_limit_inputs(&s.limits, &model->kernels, &norm);
+    s.batch_bytes = vti_batch_lay_out(&counted, &model->kernels, &s.limits, NULL);
+    s.norm_bytes = ((size_t)VTI_HEAD_ROWS * width * sizeof(float) + 63) / 64 * 64;
+    return s;
+}
+
+uint64_t vti_head_bytes(const vt_model *model)
+{
+    sizes s = sizes_of(model);
+    return s.batch_bytes + s.norm_bytes;
+}
+
 vt_status vti_head_open(vti_head *head, vt_model *model, vt_error *err)
 {
     *head = (vti_head){.model = model};
     VTI_TRY(vti_model_head(model, &head->weights, err));
-    uint32_t shards = head->weights->units[0].shards, width = vti_padded(model->hparams.d);
-    vti_batch_limits limits = {.products = shards, .links = shards};
-    const vti_batch_inputs norm = {1, 0, VTI_HEAD_ROWS, width};
-    vti_batch_limit_inputs(&limits, &model->kernels, &norm);
-    size_t bytes = vti_batch_lay_out(&head->batch, &model->kernels, &limits, NULL);
-    size_t norm_bytes = ((size_t)VTI_HEAD_ROWS * width * sizeof(float) + 63) / 64 * 64;
-    head->memory = aligned_alloc(64, bytes + norm_bytes);
+    sizes s = sizes_of(model);
+    size_t bytes = s.batch_bytes + s.norm_bytes;
+    VTI_TRY(vti_budget_take(&model->device.budget, VTI_BUDGET_SCRATCH, bytes,
+                            "the output projection", err));
+    head->scratch_bytes = bytes;
+    head->memory = aligned_alloc(64, bytes);
     if (!head->memory)
         return vti_fail(err, VT_ERR_MEMORY, "no memory for the output projection's scratch");
-    vti_batch_lay_out(&head->batch, &model->kernels, &limits, head->memory);
-    head->norm = (float *)(void *)((unsigned char *)head->memory + bytes);
-    memset(head->norm, 0, norm_bytes); /* what is padded stays so */
+    vti_batch_lay_out(&head->batch, &model->kernels, &s.limits, head->memory);
+    head->norm = (float *)(void *)((unsigned char *)head->memory + s.batch_bytes);
+    memset(head->norm, 0, s.norm_bytes); /* what is padded stays so */
     return VT_OK;
 }
 
 void vti_head_close(vti_head *head)
 {
     free(head->memory);
+    if (head->model)
+        vti_budget_give(&head->model->device.budget, VTI_BUDGET_SCRATCH, head->scratch_bytes);
     *head = (vti_head){0};
 }
 

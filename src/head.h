@@ -10,13 +10,17 @@
 enum { VTI_HEAD_ROWS = 16 };
 
 typedef struct vti_head {
-    const vt_model *model;
+    vt_model *model;
     const vti_weights *weights;
     vti_batch batch;
     float *norm; /* VTI_HEAD_ROWS × padded d */
     void *memory;
+    uint64_t scratch_bytes; /* of it, taken from the model's budget */
     vti_observer observer;
 } vti_head;
+
+/* Bytes of scratch. */
+uint64_t vti_head_bytes(const vt_model *model);
 
 /* Loads the model's output matrix if that has not happened yet. */
 vt_status vti_head_open(vti_head *head, vt_model *model, vt_error *err);

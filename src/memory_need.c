@@ -1,6 +1,5 @@
 /* memory_need.c: what a model will take, before anything is loaded. */
-#include "cluster.h"
-#include "stage.h"
+#include "session_internal.h"
 
 void vt_model_memory(const vt_model *model, const vt_session_params *params, vt_memory_need *out)
 {
@@ -18,12 +17,9 @@ void vt_model_memory(const vt_model *model, const vt_session_params *params, vt_
     };
     vti_session_sizes(p, &stage.context_tokens, &stage.batch_tokens);
     vti_stage_sizes sizes = vti_stage_size(&stage, 0, p->layers);
-    /* Beside the stage's: residual stream, logits, history. */
-    uint64_t session = (uint64_t)stage.batch_tokens * p->d * sizeof(float) +
-                       (uint64_t)p->vocab * sizeof(float) +
-                       (uint64_t)stage.context_tokens * sizeof(vt_token);
     out->context_tokens = stage.context_tokens;
     out->weight_bytes = model->layer_bytes + model->head_bytes;
     out->kv_bytes = sizes.kv_bytes;
-    out->scratch_bytes = sizes.scratch_bytes + session;
+    out->scratch_bytes = sizes.scratch_bytes + vti_head_bytes(model) +
+                         vti_session_bytes(p, stage.context_tokens, stage.batch_tokens);
 }

@@ -205,15 +205,24 @@ void vti_memory_watch_close(vti_memory_watch *watch)
     free(watch);
 }
 
+static vti_memory_sample sample(vti_memory_watch *w, bool now)
+{
+    pthread_mutex_lock(&w->lock);
+    if (now || !w->has_sample || vti_now_ns() - w->sampled_ns >= w->interval_ns || was_stalled(w))
+        look(w);
+    vti_memory_sample newest = w->sample;
+    pthread_mutex_unlock(&w->lock);
+    return newest;
+}
+
 vti_memory_sample vti_memory_watch_sample(vti_memory_watch *watch)
 {
-    pthread_mutex_lock(&watch->lock);
-    if (!watch->has_sample || vti_now_ns() - watch->sampled_ns >= watch->interval_ns ||
-        was_stalled(watch))
-        look(watch);
-    vti_memory_sample sample = watch->sample;
-    pthread_mutex_unlock(&watch->lock);
-    return sample;
+    return sample(watch, false);
+}
+
+vti_memory_sample vti_memory_watch_sample_now(vti_memory_watch *watch)
+{
+    return sample(watch, true);
 }
 
 void vti_memory_watch_warn(vti_memory_watch *watch, const vt_log *log)

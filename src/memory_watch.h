@@ -33,6 +33,9 @@ void vti_memory_watch_close(vti_memory_watch *watch);
 /* The newest sample, a new one if the last is older than the interval. */
 vti_memory_sample vti_memory_watch_sample(vti_memory_watch *watch);
 
+/* A new one in any case. */
+vti_memory_sample vti_memory_watch_sample_now(vti_memory_watch *watch);
+
 /* Samples, and logs one warning when memory becomes short; the next one only after it was plentiful
  * again in between. */
 void vti_memory_watch_warn(vti_memory_watch *watch, const vt_log *log);

@@ -46,11 +46,13 @@ static vt_status read_model(vt_model *model, const char *pre, vt_error *err)
     return vti_model_check_tensors(model, err);
 }
 
-static vt_status open_resources(vt_model *model, uint32_t threads, vt_error *err)
+static vt_status open_resources(vt_model *model, const vt_model_params *params, vt_error *err)
 {
-    model->memory = vti_shard_memory_open(NULL, VTI_BUDGET_WEIGHTS);
+    VTI_TRY(vti_device_memory_open(&model->device, params ? params->memory_bytes : 0, &model->log,
+                                   err));
+    model->memory = vti_shard_memory_open(&model->device.budget, VTI_BUDGET_WEIGHTS);
     if (!model->memory) return vti_fail(err, VT_ERR_MEMORY, "no memory for weights");
-    return vti_pool_open(threads, &model->pool, err);
+    return vti_pool_open(params ? params->threads : 0, &model->pool, err);
 }
 
 /* A shard store's directory belongs to the store. */
@@ -91,7 +93,7 @@ static vt_status open_file(vt_store *store, vt_gguf *gguf, const vt_model_params
     vt_status status = params ? read_params(model, params, err) : VT_OK;
     if (status == VT_OK) status = read_model(model, params ? params->pre_tokenizer : NULL, err);
     if (status == VT_OK && !model->vocabulary_only)
-        status = open_resources(model, params ? params->threads : 0, err);
+        status = open_resources(model, params, err);
     if (status != VT_OK) {
         vt_model_close(model);
         return status;
@@ -133,6 +135,7 @@ void vt_model_close(vt_model *model)
     vti_weights_free(model->all_layers);
     vti_weights_free(model->head);
     vti_shard_memory_close(model->memory);
+    vti_device_memory_close(&model->device);
     vti_tokenizer_close(model->tokenizer);
     close_file(model->store, model->gguf);
     free(model->name);
@@ -166,6 +169,11 @@ void vt_model_get_info(const vt_model *model, vt_model_info *out)
         .weight_bytes = model->weight_bytes,
         .kv_bytes_per_token_f16 = kv_bytes_per_token(model),
     };
+}
+
+void vt_model_get_memory(const vt_model *model, vt_memory_usage *out)
+{
+    vti_device_memory_get(vti_model_device(model), out);
 }
 
 /* Units [first, first + count) into *weights, unless they are there. */

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "memory.h"
 #include "model_identity.h"
 #include "pool.h"
 #include "shard_build.h"
@@ -34,6 +35,7 @@ struct vt_model {
 
     /* Loaded when first needed, under the lock; then immutable until the model closes. */
     pthread_mutex_t lock;
+    vti_device_memory device;   /* of everything large: weights, sessions, queues */
     vti_shard_memory *memory;   /* of all weights in this process */
     vti_weights *all_layers;    /* for sessions that run in this process alone */
     vti_weights *head;          /* HEAD */
@@ -52,6 +54,12 @@ vt_status vti_model_choose_precision(vt_model *model, vt_error *err);
 
 /* Of the GGUF file that the model is, or was packed from. */
 void vti_model_get_identity(const vt_model *model, vti_model_identity *out);
+
+/* The model looks const outside; what changes in its memory guards itself. */
+static inline vti_device_memory *vti_model_device(const vt_model *model)
+{
+    return &((vt_model *)(uintptr_t)model)->device;
+}
 
 /* Weights that a session would have to load: the output's, and those of all layers if asked for. */
 uint64_t vti_model_unloaded_bytes(vt_model *model, bool with_layers);

@@ -83,6 +83,13 @@ static vt_status open_parts(vti_sampler *s, const vt_sampling *params, vt_error 
     return vti_fail(err, VT_ERR_MEMORY, "no memory for a sampler");
 }
 
+uint64_t vti_sampler_bytes(uint32_t vocab)
+{
+    const vti_sampler *s = NULL;
+    return (uint64_t)vocab * (sizeof *s->adjusted + sizeof *s->occurrences) +
+           vti_candidates_bytes(vocab);
+}
+
 vt_status vti_sampler_open(vti_sampler *sampler, const vt_sampling *params,
                            const vti_kernels *kernels, uint32_t vocab, vt_error *err)
 {

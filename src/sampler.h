@@ -16,6 +16,9 @@ typedef struct vti_sampler {
     vt_logprob *top;         /* params.logprobs of them */
 } vti_sampler;
 
+/* Bytes that a sampler takes, but for the list of biases. */
+uint64_t vti_sampler_bytes(uint32_t vocab);
+
 /* ERR_ARGUMENT names the field that is out of range. */
 vt_status vti_sampling_check(const vt_sampling *params, uint32_t vocab, vt_error *err);
 

@@ -1,10 +1,10 @@
 /* session.c: one conversation. History, positions, batches; the arithmetic is in stage.c. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
-#include "memory.h"
 #include "session_internal.h"
 
 /* Steps that may be under way at once: while the workers compute one batch of a prefill, the main
@@ -68,6 +68,7 @@ static vti_stage_params stage_params(const vt_session *s, const vti_weights *wei
         .kernels = &s->model->kernels,
         .pool = s->model->pool,
         .weights = weights,
+        .budget = &s->model->device.budget,
         .context_tokens = s->context,
         .batch_tokens = s->batch,
         .kv_type = s->kv_type,
@@ -80,20 +81,18 @@ static vt_status check_memory(const vt_session *s, vt_error *err)
 {
     const vti_weights *own = s->cluster ? vti_cluster_main_weights(s->cluster) : NULL;
     vti_stage_params params = stage_params(s, own);
-    uint64_t weights = vti_model_unloaded_bytes(s->model, !own);
-    uint64_t session = vti_stage_bytes(&params, 0,
-                                       own ? own->count / 2 : s->model->hparams.layers);
-    uint64_t spare = vti_memory_spare_bytes();
-    if (!spare || weights + session <= spare) return VT_OK;
-    if (weights > spare)
-        return vti_fail(err, VT_ERR_MEMORY,
-                        "the weights need %.1f MiB here, but only %.1f MiB are free; more devices "
-                        "or a file with fewer bits per weight would help",
-                        (double)weights / 1048576, (double)spare / 1048576);
-    return vti_fail(err, VT_ERR_MEMORY,
-                    "a context of %" PRIu32 " tokens needs %.1f MiB here, but only %.1f MiB are "
-                    "free; a smaller context (or KV cache precision) needs less",
-                    s->context, (double)session / 1048576, (double)(spare - weights) / 1048576);
+    vti_stage_sizes sizes = vti_stage_size(&params, 0,
+                                           own ? own->count / 2 : s->model->hparams.layers);
+    const uint64_t need[VTI_BUDGET_CATEGORIES] = {
+        [VTI_BUDGET_WEIGHTS] = vti_model_unloaded_bytes(s->model, !own),
+        [VTI_BUDGET_KV] = sizes.kv_bytes,
+        [VTI_BUDGET_SCRATCH] = sizes.scratch_bytes + vti_head_bytes(s->model) +
+                               vti_session_bytes(&s->model->hparams, s->context, s->batch),
+    };
+    char what[64];
+    snprintf(what, sizeof what, "a conversation of %" PRIu32 " tokens", s->context);
+    vti_device_memory_refresh(&s->model->device);
+    return vti_budget_check(&s->model->device.budget, need, what, err);
 }
 
 static vt_status open_stage(vt_session *s, vt_error *err)
@@ -107,9 +106,24 @@ static vt_status open_stage(vt_session *s, vt_error *err)
     return vti_stage_open(&params, &s->stage, err);
 }
 
+uint64_t vti_session_bytes(const vti_hparams *hparams, uint32_t context_tokens,
+                           uint32_t batch_tokens)
+{
+    return context_tokens * sizeof(vt_token) + (uint64_t)batch_tokens * hparams->d * sizeof(float) +
+           hparams->vocab * sizeof(float) + vti_sampler_bytes(hparams->vocab);
+}
+
+static vt_status take_scratch(vt_session *s, uint64_t bytes, const char *what, vt_error *err)
+{
+    VTI_TRY(vti_budget_take(&s->model->device.budget, VTI_BUDGET_SCRATCH, bytes, what, err));
+    s->scratch_bytes += bytes;
+    return VT_OK;
+}
+
 static vt_status allocate_buffers(vt_session *s, vt_error *err)
 {
     const vti_hparams *p = &s->model->hparams;
+    VTI_TRY(take_scratch(s, vti_session_bytes(p, s->context, s->batch), "a session", err));
     s->history = malloc(s->context * sizeof *s->history);
     s->h = malloc((size_t)s->batch * p->d * sizeof *s->h);
     s->head_rows = 1;
@@ -129,9 +143,9 @@ static vt_status open_parts(vt_session *s, const vt_session_params *p, vt_error 
 {
     VTI_TRY(check_memory(s, err));
     VTI_TRY(vti_head_open(&s->head, s->model, err));
+    VTI_TRY(allocate_buffers(s, err));
     VTI_TRY(vti_sampler_open(&s->sampler, &p->sampling, &s->model->kernels,
                              s->model->hparams.vocab, err));
-    VTI_TRY(allocate_buffers(s, err));
     VTI_TRY(open_stage(s, err));
     if (!s->cluster) return VT_OK;
     return vti_session_begin_devices(s, err);
@@ -174,6 +188,7 @@ void vt_session_close(vt_session *s)
     free(s->h);
     free(s->logits);
     free(s->blob);
+    vti_budget_give(&s->model->device.budget, VTI_BUDGET_SCRATCH, s->scratch_bytes);
     free(s);
 }
 
@@ -287,6 +302,7 @@ static vt_status compute(vt_session *s, const logits_sink *sink, vt_error *err)
 {
     if (s->computed == s->history_count) return VT_OK;
     s->logits_valid = false;
+    vti_device_memory_look(&s->model->device, &s->model->log);
     /* After a rewind or a step that was broken off, sliding windows may have moved on too far. */
     s->computed = vti_stage_resume(s->stage, s->computed);
     bool remote = s->cluster && vti_cluster_has_remote(s->cluster);
@@ -357,6 +373,7 @@ static vt_status widen_logits(vt_session *s, vt_error *err)
 {
     if (s->head_rows == VTI_HEAD_ROWS) return VT_OK;
     size_t row = (size_t)s->model->hparams.vocab * sizeof *s->logits;
+    VTI_TRY(take_scratch(s, (VTI_HEAD_ROWS - 1) * row, "the logits of all positions", err));
     float *wider = realloc(s->logits, VTI_HEAD_ROWS * row);
     if (!wider) return vti_fail(err, VT_ERR_MEMORY, "no memory for %d rows of logits", VTI_HEAD_ROWS);
     s->logits = wider;

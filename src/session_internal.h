@@ -24,9 +24,14 @@ struct vt_session {
     float *logits;       /* head_rows × vocab; the first row: the newest token's */
     uint32_t head_rows;  /* 1, or VTI_HEAD_ROWS once all positions were asked for */
     void *blob;          /* the caller's, from the file that was loaded last */
+    uint64_t scratch_bytes; /* taken from the device's budget for these */
     atomic_bool cancelled;
     vt_session_stats stats;
 };
+
+/* Bytes of history, residual stream, logits and sampler. */
+uint64_t vti_session_bytes(const vti_hparams *hparams, uint32_t context_tokens,
+                           uint32_t batch_tokens);
 
 /* Makes the devices of the cluster ready for a conversation. */
 vt_status vti_session_begin_devices(vt_session *session, vt_error *err);

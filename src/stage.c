@@ -1,5 +1,7 @@
 #include "stage_internal.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,6 +146,32 @@ static void init_rope(vti_stage *s)
     if (p->window) vti_rope_init(&s->local_rope, &local, p->rope_dims, NULL);
 }
 
+static vt_status open_scratch(vti_stage *s, const vti_stage_params *params, vt_error *err)
+{
+    size_t bytes = lay_out(s, params, NULL);
+    VTI_TRY(vti_budget_take(params->budget, VTI_BUDGET_SCRATCH, bytes, "computing a batch", err));
+    s->scratch_bytes = bytes;
+    s->memory = aligned_alloc(64, bytes);
+    if (!s->memory)
+        return vti_fail(err, VT_ERR_MEMORY,
+                        "no memory for %zu bytes of scratch; a smaller batch needs less", bytes);
+    memset(s->memory, 0, bytes); /* what is padded stays so */
+    lay_out(s, params, s->memory);
+    return VT_OK;
+}
+
+static vt_status open_cache(vti_stage *s, const vti_stage_params *params, vt_error *err)
+{
+    const vti_weights *w = params->weights;
+    vti_kv_params kv = kv_params(params, vti_unit_layer(w->first), w->count / 2);
+    uint64_t bytes = vti_kv_cache_bytes(&kv);
+    char what[48];
+    snprintf(what, sizeof what, "a context of %" PRIu32 " tokens", params->context_tokens);
+    VTI_TRY(vti_budget_take(params->budget, VTI_BUDGET_KV, bytes, what, err));
+    s->kv_bytes = bytes;
+    return vti_kv_cache_open(&s->cache, &kv, err);
+}
+
 vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_error *err)
 {
     *out = NULL;
@@ -151,21 +179,12 @@ vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_err
     if (!s) return vti_fail(err, VT_ERR_MEMORY, "no memory for a stage");
     s->p = *params;
     s->family = vti_family_of(params->geometry->hparams.arch);
-    size_t bytes = lay_out(s, params, NULL);
-    s->memory = aligned_alloc(64, bytes);
-    vt_status status = VT_OK;
-    if (!s->memory)
-        status = vti_fail(err, VT_ERR_MEMORY,
-                          "no memory for %zu bytes of scratch; a smaller batch needs less", bytes);
-    const vti_weights *w = params->weights;
-    vti_kv_params kv = kv_params(params, vti_unit_layer(w->first), w->count / 2);
-    if (status == VT_OK) status = vti_kv_cache_open(&s->cache, &kv, err);
+    vt_status status = open_scratch(s, params, err);
+    if (status == VT_OK) status = open_cache(s, params, err);
     if (status != VT_OK) {
         vti_stage_close(s);
         return status;
     }
-    memset(s->memory, 0, bytes); /* what is padded stays so */
-    lay_out(s, params, s->memory);
     init_rope(s);
     *out = s;
     return VT_OK;
@@ -176,6 +195,8 @@ void vti_stage_close(vti_stage *stage)
     if (!stage) return;
     vti_kv_cache_close(&stage->cache);
     free(stage->memory);
+    vti_budget_give(stage->p.budget, VTI_BUDGET_KV, stage->kv_bytes);
+    vti_budget_give(stage->p.budget, VTI_BUDGET_SCRATCH, stage->scratch_bytes);
     free(stage);
 }
 

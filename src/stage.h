@@ -23,6 +23,7 @@ typedef struct vti_stage_params {
     vti_pool *pool;             /* NULL: one thread */
     const vti_geometry *geometry;
     const vti_weights *weights; /* whole layers; may hold none */
+    vti_budget *budget;         /* that KV cache and scratch are taken from; NULL: not counted */
     uint32_t context_tokens;
     uint32_t batch_tokens;      /* most tokens of one forward call */
     vt_kv_type kv_type;

@@ -54,6 +54,7 @@ struct vti_stage {
     vti_moe moe;       /* of families with experts */
     vti_batch batch;   /* products of a unit */
     void *memory;
+    uint64_t scratch_bytes, kv_bytes; /* taken from the budget */
     vti_observer observer;
 };
 

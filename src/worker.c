@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "engagement.h"
-#include "memory.h"
 
 /* Peers that have not said what they want: they get CLAIM_TIMEOUT_MS, so that idle connections
  * cannot keep a main device out. */
 enum { STRANGERS_MAX = 64, CLAIM_TIMEOUT_MS = 5000 };
+
+/* A worker talks to the main device, the device before it and the one after it. */
+enum { PEERS = 3 };
 
 typedef struct stranger {
     vti_net_peer peer; /* 0: free place */
@@ -22,6 +24,7 @@ struct vt_worker {
     vti_kernels kernels;
     vti_admission admission;
     vti_engagement_host host;
+    vti_device_memory memory;
     char address[VTI_NET_ADDRESS_MAX];
     atomic_bool stopping;
     vti_engagement *engagement; /* NULL: idle */
@@ -41,6 +44,9 @@ static vt_status open_net(vt_worker *w, const vt_worker_params *params, vt_error
     vti_net_error net_err;
     vti_net_key key;
     vti_net_params net_params = vti_net_params_default();
+    uint64_t taken_bytes; /* until the worker ends */
+    VTI_TRY(vti_device_memory_take_queues(&w->memory, PEERS, &net_params.send_limit_bytes,
+                                          &net_params.receive_limit_bytes, &taken_bytes, err));
     net_params.name = "worker";
     net_params.admit = admit;
     net_params.user = w;
@@ -74,9 +80,10 @@ vt_status vt_worker_open(const vt_worker_params *params, vt_worker **out, vt_err
         .admission = &w->admission,
         .kernels = &w->kernels,
         .log = &w->log,
-        .memory_bytes = params->memory_bytes ? params->memory_bytes : vti_memory_spare_bytes(),
+        .memory = &w->memory,
     };
-    vt_status status = open_net(w, params, err);
+    vt_status status = vti_device_memory_open(&w->memory, params->memory_bytes, &w->log, err);
+    if (status == VT_OK) status = open_net(w, params, err);
     if (status == VT_OK) status = vti_pool_open(params->threads, &w->host.pool, err);
     if (status != VT_OK) {
         vt_worker_close(w);
@@ -98,11 +105,18 @@ void vt_worker_close(vt_worker *w)
     drop_engagement(w);
     vti_net_close(w->host.net);
     vti_pool_close(w->host.pool);
+    vti_device_memory_close(&w->memory);
     pthread_mutex_destroy(&w->admission.lock);
     free(w);
 }
 
 const char *vt_worker_address(const vt_worker *w) { return w->address; }
+
+void vt_worker_get_memory(const vt_worker *w, vt_memory_usage *out)
+{
+    /* Looks const outside; what changes is guarded by itself. */
+    vti_device_memory_get((vti_device_memory *)(uintptr_t)&w->memory, out);
+}
 
 static void refuse(vt_worker *w, vti_net_peer peer, vt_status status, const char *text)
 {

@@ -116,6 +116,7 @@ void run_print_figures(const run_options *o, const run_answer *a)
             a->answer_tokens, decode, decode * (double)s.weight_bytes_per_token / 1e9,
             s.used_tokens, s.context_tokens, reason_text(a->reason),
             o->compute.session.sampling.seed, cli_plain());
+    if (o->compute.verbose) cli_print_memory(&o->compute);
     cli_print_devices(&o->compute, true);
 }
 

@@ -109,6 +109,7 @@ typedef struct cli_compute {
     const char *key_path;
     uint32_t local;      /* device processes on this machine, this one included; 0: off */
     uint32_t threads;    /* 0: default */
+    uint64_t memory_bytes; /* 0: what the system has to spare */
     bool verbose;
     vt_session_params session;
     /* filled by cli_open_compute */
@@ -132,6 +133,9 @@ typedef struct cli_compute {
      "threads that compute (default: one per big core)"},                                          \
     {"kv", 0, CLI_KV, &(c).session.kv_type, 0, 0, "f16|f32|q8",                                 \
      "precision of the KV cache (default: f16)"},                                                  \
+    {"memory", 0, CLI_SIZE, &(c).memory_bytes, 0, 0, "SIZE",                                       \
+     "most that weights, KV cache and scratch take here, such as 900M or 2G\n"                     \
+     "                                 (default: what is available, less a tenth)"},               \
     {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Devices"},                                           \
     {"devices", 'd', CLI_STRING, &(c).devices, 0, 0, "HOST:PORT,…",                                \
      "workers that run layers too, in this order"},                                                \
@@ -160,6 +164,9 @@ bool cli_terminated(void); /* by SIGTERM */
 
 /* Forgets earlier ones; the program ends at the one after `allowed`, which is 1 at the start. */
 void cli_interrupts_reset(int allowed);
+
+/* What this device's memory is used for, one line on stderr. */
+void cli_print_memory(const cli_compute *compute);
 
 /* Table of devices and what they run, on stderr. With `busy`, shares of the time since `start`. */
 void cli_print_devices(const cli_compute *compute, bool busy);

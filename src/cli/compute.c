@@ -141,6 +141,7 @@ int cli_open_compute(cli_compute *c)
     if (code == CLI_OK) code = start_local(c, w);
     vt_model_params params = vt_model_params_default();
     params.threads = c->threads;
+    params.memory_bytes = c->memory_bytes;
     params.pre_tokenizer = c->pre;
     params.precision = c->precision;
     params.log = cli_log(c->verbose);
@@ -209,6 +210,21 @@ void cli_interrupts_reset(int allowed)
 {
     interrupts = 0;
     patience = allowed;
+}
+
+/* --- memory ------------------------------------------------------------------------------------ */
+
+void cli_print_memory(const cli_compute *c)
+{
+    vt_memory_usage m;
+    vt_model_get_memory(c->model, &m);
+    fprintf(stderr, "%smemory %s of %s: weights %s, KV cache %s, scratch %s", cli_dim(),
+            cli_bytes(m.used_bytes), cli_bytes(m.limit_bytes), cli_bytes(m.weight_bytes),
+            cli_bytes(m.kv_bytes), cli_bytes(m.scratch_bytes));
+    if (m.wire_bytes) fprintf(stderr, ", wire %s", cli_bytes(m.wire_bytes));
+    if (m.cache_bytes) fprintf(stderr, ", cache %s", cli_bytes(m.cache_bytes));
+    if (m.available_bytes) fprintf(stderr, "; %s more available", cli_bytes(m.available_bytes));
+    fprintf(stderr, "%s%s\n", m.is_short ? ", the device runs short" : "", cli_plain());
 }
 
 /* --- devices ----------------------------------------------------------------------------------- */

@@ -88,6 +88,7 @@ static int do_stats(repl *r, const char *argument)
             r->answers, r->answers == 1 ? "" : "s", r->answer_tokens,
             s.prefill_tokens + s.decode_tokens,
             cli_bytes(s.kv_bytes));
+    cli_print_memory(&r->o->compute);
     if (r->answers) {
         fputs("last one: ", stderr);
         run_print_figures(r->o, &r->last);
