@@ -14,6 +14,10 @@ static void pack_inspect_verify(void **state)
     test_cli_expect("RUN pack " MODEL " -o $DIR/m.vts", 0, "; I4 ", NULL);
     test_cli_expect("RUN verify $DIR/m.vts", 0, "are as they were written", NULL);
     test_cli_expect("RUN inspect $DIR/m.vts", 0, "EMBED", NULL);
+    test_cli_expect("RUN inspect $DIR/m.vts", 0, "6 layers, width 256, 8 heads on 4 KV", NULL);
+    test_cli_expect("RUN inspect $DIR/m.vts", 0, "memory on one device: 7.", NULL);
+    test_cli_expect("RUN -m $DIR/m.vts --precision i4 -p 'Once upon' -n 3 -t 0", 0, " a time", NULL);
+    test_cli_expect("RUN -m $DIR/m.vts --precision I7 -p x -n 3", 2, NULL, "is not one of F16");
     test_cli_expect("RUN inspect $DIR/m.vts", 0, "tokenizer.ggml.merges", NULL);
     test_cli_expect("RUN pack -o $DIR/d.vts --threads 3 && cmp $DIR/m.vts $DIR/d.vts", 0, NULL, NULL);
     test_cli_expect("RUN verify " MODEL, 0, "has no checksums", NULL);
@@ -69,10 +73,15 @@ static void damage_is_found(void **state)
 static void interrupted_or_full_leaves_nothing(void **state)
 {
     (void)state;
-    /* The signal comes before the program can have ended: it is blocked until handled. */
     test_cli_expect("bash -c 'ulimit -f 2000; exec RUN pack -o $DIR/full.vts'", 3, NULL,
                     "MiB of at most");
     test_cli_expect("! ls $DIR/full.vts*", 0, NULL, NULL);
+    /* Whether the signal comes before the end or not: a whole store or none. */
+    test_cli_expect("for s in 0.01 0.03 0.1 0.2; do "
+                    "timeout --preserve-status -s INT $s RUN pack -o $DIR/i.vts; code=$?; "
+                    "[ $code = 0 ] || [ $code = 130 ] || exit 1; "
+                    "[ ! -e $DIR/i.vts ] || RUN verify $DIR/i.vts || exit 1; "
+                    "rm -f $DIR/i.vts; ! ls $DIR/i.vts* || exit 1; done", 0, NULL, NULL);
 }
 
 int main(void)

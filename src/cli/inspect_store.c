@@ -40,6 +40,22 @@ static void print_unit(const vt_store_unit *unit)
     putchar('\n');
 }
 
+/* What the model is, whatever the precision. */
+static void print_facts(const char *path)
+{
+    vt_model *model;
+    vt_model_info info;
+    vt_model_params params = vt_model_params_default();
+    params.threads = 1;
+    if (vt_model_open(path, &params, &model, NULL) != VT_OK) return; /* it will be said below */
+    vt_model_get_info(model, &info);
+    printf("%s, %s: %.1f M parameters, %" PRIu32 " layers, width %" PRIu32 ", %" PRIu32
+           " heads on %" PRIu32 " KV heads, %" PRIu32 " tokens\n",
+           info.name[0] ? info.name : "no name", info.architecture, (double)info.parameters / 1e6,
+           info.layers, info.embedding_length, info.heads, info.kv_heads, info.vocabulary_tokens);
+    vt_model_close(model);
+}
+
 static void print_store(const vt_store *store, const char *path, bool all)
 {
     vt_store_info info;
@@ -47,10 +63,13 @@ static void print_store(const vt_store *store, const char *path, bool all)
     vt_store_get_info(store, &info);
     printf("%s: shard store version %" PRIu32 ", weights in layout %" PRIu32 ", %s\n", path,
            info.version, info.layout_version, cli_bytes(info.file_bytes));
+    print_facts(path);
     print_sums(&info);
     printf("\n%" PRIu32 " units, in memory\n", info.units);
     for (uint32_t i = 0; vt_store_get_unit(store, i, &unit) == VT_OK; i++) print_unit(&unit);
     cli_print_entries(vt_store_gguf(store), all);
+    putchar('\n');
+    cli_print_memory(path);
 }
 
 /* --- JSON -------------------------------------------------------------------------------------- */
@@ -90,18 +109,18 @@ static json_t *units_json(const vt_store *store)
     return list;
 }
 
-static int print_json(const vt_store *store, bool all)
+static int print_json(const vt_store *store, const char *path, bool all)
 {
     vt_store_info info;
     int code = CLI_OK;
     vt_store_get_info(store, &info);
     json_t *object = json_pack(
-        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "store_version", (json_int_t)info.version,
+        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "store_version", (json_int_t)info.version,
         "layout_version", (json_int_t)info.layout_version, "file_bytes",
         (json_int_t)info.file_bytes, "directory_bytes", (json_int_t)info.directory_bytes,
         "precisions", cli_precisions_json(info.precision), "shared", sum_json(&info.shared),
         "embedding", sum_json(&info.embedding), "units", units_json(store), "metadata",
-        cli_entries_json(vt_store_gguf(store), all));
+        cli_entries_json(vt_store_gguf(store), all), "memory", cli_memory_json(path));
     if (!object || json_dumpf(object, stdout, JSON_INDENT(1)) != 0)
         code = cli_error(VT_ERR_IO, "cannot write the listing");
     json_decref(object);
@@ -116,7 +135,7 @@ int cli_inspect_store(const char *path, bool all, bool json)
     int code = CLI_OK;
     if (vt_store_open(path, &store, &err) != VT_OK) return cli_fail(&err);
     if (json)
-        code = print_json(store, all);
+        code = print_json(store, path, all);
     else
         print_store(store, path, all);
     vt_store_close(store);
