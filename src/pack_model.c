@@ -24,6 +24,9 @@ vt_status vt_pack(const vt_model *model, const char *path, const vt_pack_params 
     if (model->vocabulary_only)
         return vti_fail(err, VT_ERR_ARGUMENT, "%s was opened without its weights",
                         vti_gguf_name(model->gguf));
+    if (params->importance_path)
+        return vti_fail(err, VT_ERR_UNSUPPORTED, "%s: importance profiles cannot be read yet",
+                        params->importance_path);
     vti_model_get_identity(model, &identity);
     return vti_pack(source_of(model, &builder), model->gguf, &identity, path, params, err);
 }
