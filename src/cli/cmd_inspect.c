@@ -146,7 +146,7 @@ static json_t *tensors_json(const vt_gguf *gguf)
     return list;
 }
 
-void cli_print_memory(const char *path)
+void cli_print_need(const char *path)
 {
     vt_model *model;
     vt_error err;
@@ -165,7 +165,7 @@ void cli_print_memory(const char *path)
     vt_model_close(model);
 }
 
-json_t *cli_memory_json(const char *path)
+json_t *cli_need_json(const char *path)
 {
     vt_model *model;
     vt_memory_need need;
@@ -189,7 +189,7 @@ static int inspect(const char *path, const inspect_options *o)
     if (o->json) {
         json_t *object = json_pack("{s:I, s:o, s:o, s:o}", "version", (json_int_t)vt_gguf_version(gguf),
                                    "metadata", cli_entries_json(gguf, o->all), "tensors",
-                                   tensors_json(gguf), "memory", cli_memory_json(path));
+                                   tensors_json(gguf), "memory", cli_need_json(path));
         if (!object || json_dumpf(object, stdout, JSON_INDENT(1)) != 0)
             code = cli_error(VT_ERR_IO, "cannot write the listing");
         json_decref(object);
@@ -200,7 +200,7 @@ static int inspect(const char *path, const inspect_options *o)
             printf("  part %" PRIu32 ": %s\n", i + 1, vt_gguf_part_name(gguf, i));
         cli_print_entries(gguf, o->all);
         print_tensors(gguf);
-        cli_print_memory(path);
+        cli_print_need(path);
     }
     vt_gguf_close(gguf);
     return code;

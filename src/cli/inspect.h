@@ -11,8 +11,8 @@ void cli_print_entries(const vt_gguf *gguf, bool all);
 json_t *cli_entries_json(const vt_gguf *gguf, bool all);
 
 /* What running the file takes, or why it cannot be run. */
-void cli_print_memory(const char *path);
-json_t *cli_memory_json(const char *path);
+void cli_print_need(const char *path);
+json_t *cli_need_json(const char *path);
 
 /* The listing of a shard store. An exit code. */
 int cli_inspect_store(const char *path, bool all, bool json);

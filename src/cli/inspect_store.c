@@ -69,7 +69,7 @@ static void print_store(const vt_store *store, const char *path, bool all)
     for (uint32_t i = 0; vt_store_get_unit(store, i, &unit) == VT_OK; i++) print_unit(&unit);
     cli_print_entries(vt_store_gguf(store), all);
     putchar('\n');
-    cli_print_memory(path);
+    cli_print_need(path);
 }
 
 /* --- JSON -------------------------------------------------------------------------------------- */
@@ -120,7 +120,7 @@ static int print_json(const vt_store *store, const char *path, bool all)
         (json_int_t)info.file_bytes, "directory_bytes", (json_int_t)info.directory_bytes,
         "precisions", cli_precisions_json(info.precision), "shared", sum_json(&info.shared),
         "embedding", sum_json(&info.embedding), "units", units_json(store), "metadata",
-        cli_entries_json(vt_store_gguf(store), all), "memory", cli_memory_json(path));
+        cli_entries_json(vt_store_gguf(store), all), "memory", cli_need_json(path));
     if (!object || json_dumpf(object, stdout, JSON_INDENT(1)) != 0)
         code = cli_error(VT_ERR_IO, "cannot write the listing");
     json_decref(object);
