@@ -31,8 +31,8 @@ static void add_bias(const vti_block *b, float *y, const vti_tensor *bias)
 /* One token's, of all shards. */
 static void add_biases(const vti_block *b, float *q, float *k, float *v)
 {
-    for (uint32_t i = 0; i < b->unit->shards; i++) {
-        const vti_shard *shard = b->unit->shard[i];
+    for (uint32_t i = 0; i < b->unit.shards; i++) {
+        const vti_shard *shard = b->unit.shard[i];
         if (!shard) continue;
         shard_rows at = rows_of(b, i);
         add_bias(b, q + at.q, &shard->tensor[VTI_PIECE_Q_BIAS]);
@@ -80,8 +80,8 @@ static void add_qkv(const vti_block *b, vti_linear_input *in)
     vti_stage *s = b->s;
     const vti_hparams *p = &s->p.geometry->hparams;
     size_t q_width = (size_t)p->heads * p->head_dim, kv_width = (size_t)p->kv_heads * p->head_dim;
-    for (uint32_t i = 0; i < b->unit->shards; i++) {
-        const vti_shard *shard = b->unit->shard[i];
+    for (uint32_t i = 0; i < b->unit.shards; i++) {
+        const vti_shard *shard = b->unit.shard[i];
         if (!shard) continue;
         shard_rows at = rows_of(b, i);
         vti_batch_product(&s->batch, s->q + at.q, q_width);
@@ -212,8 +212,8 @@ static void add_out(const vti_block *b)
     const vti_geometry *g = s->p.geometry;
     uint32_t slice = vti_mix_slice(g), stride = vti_mix_width(g);
     vti_batch_product(&s->batch, s->out, g->hparams.d);
-    for (uint32_t i = 0; i < b->unit->shards; i++) {
-        const vti_shard *shard = b->unit->shard[i];
+    for (uint32_t i = 0; i < b->unit.shards; i++) {
+        const vti_shard *shard = b->unit.shard[i];
         uint32_t col = i * slice;
         for (unsigned j = VTI_PIECE_OUT; shard && j <= VTI_PIECE_OUT_REST; j++) {
             const vti_tensor *w = &shard->tensor[j];

@@ -6,14 +6,21 @@
 /* Numbers that a thread should get at least: norms, gates and sums are cheap. */
 enum { LEAST_FLOATS = 8192 };
 
+/* Begins a unit: shards that were exchanged until now are seen in it. */
+static void enter(vti_block *b, const vti_weights *weights, uint32_t unit)
+{
+    b->unit = *vti_weights_unit(weights, unit);
+    if (b->s->reader) b->unit.shard = vti_shard_reader_enter(b->s->reader, unit);
+}
+
 /* The layer's ATTN, then its FFN. */
 static void run_layer(vti_block *b, const vti_weights *weights, uint32_t layer)
 {
     const vti_hparams *p = &b->s->p.geometry->hparams;
     b->local = vti_layer_is_local(p, layer);
-    b->unit = vti_weights_unit(weights, vti_attn_unit(layer));
+    enter(b, weights, vti_attn_unit(layer));
     vti_attention_unit(b);
-    b->unit = vti_weights_unit(weights, vti_ffn_unit(layer));
+    enter(b, weights, vti_ffn_unit(layer));
     if (p->experts)
         vti_moe_unit(b);
     else
@@ -34,6 +41,7 @@ void vti_stage_forward(vti_stage *s, float *h, uint32_t position, uint32_t token
         };
         run_layer(&block, weights, first + layer);
     }
+    if (s->reader) vti_shard_reader_leave(s->reader);
 }
 
 void vti_end_sum(const vti_block *b, float *out)
@@ -50,8 +58,8 @@ void vti_add_widen(const vti_block *b, uint32_t first, vti_linear_input *in)
 {
     vti_stage *s = b->s;
     size_t stride = vti_padded(s->p.geometry->hparams.ff), width = s->p.geometry->ffn_width;
-    for (uint32_t i = first; i < b->unit->shards; i++) {
-        const vti_shard *shard = b->unit->shard[i];
+    for (uint32_t i = first; i < b->unit.shards; i++) {
+        const vti_shard *shard = b->unit.shard[i];
         size_t at = (i - first) * width;
         if (!shard) continue;
         vti_batch_product(&s->batch, s->gate + at, stride);
@@ -67,8 +75,8 @@ void vti_add_narrow(const vti_block *b, uint32_t first, float *out)
     const vti_hparams *p = &s->p.geometry->hparams;
     uint32_t stride = vti_padded(p->ff), width = s->p.geometry->ffn_width;
     vti_batch_product(&s->batch, out, p->d);
-    for (uint32_t i = first; i < b->unit->shards; i++) {
-        const vti_shard *shard = b->unit->shard[i];
+    for (uint32_t i = first; i < b->unit.shards; i++) {
+        const vti_shard *shard = b->unit.shard[i];
         if (!shard) continue;
         const vti_tensor *down = &shard->tensor[VTI_PIECE_DOWN];
         vti_linear_input *in = vti_block_input(b, p->experts ? VTI_SHARED_DOWN : VTI_FFN_DOWN, 0,

@@ -32,6 +32,7 @@ vt_status vti_head_open(vti_head *head, vt_model *model, vt_error *err)
 {
     *head = (vti_head){.model = model};
     VTI_TRY(vti_model_head(model, &head->weights, err));
+    VTI_TRY(vti_shard_reader_open(model->table, &head->reader, err));
     sizes s = sizes_of(model);
     size_t bytes = s.batch_bytes + s.norm_bytes;
     VTI_TRY(vti_budget_take(&model->device.budget, VTI_BUDGET_SCRATCH, bytes,
@@ -48,6 +49,7 @@ vt_status vti_head_open(vti_head *head, vt_model *model, vt_error *err)
 
 void vti_head_close(vti_head *head)
 {
+    vti_shard_reader_close(head->reader);
     free(head->memory);
     if (head->model)
         vti_budget_give(&head->model->device.budget, VTI_BUDGET_SCRATCH, head->scratch_bytes);
@@ -59,20 +61,22 @@ void vti_head_observe(vti_head *head, const vti_observer *observer) { head->obse
 void vti_head_logits(vti_head *head, const float *h, uint32_t rows, float *logits)
 {
     const vt_model *m = head->model;
-    const vti_unit *unit = &head->weights->units[0];
     const vti_hparams *p = &m->hparams;
+    const vti_unit unit = {head->weights->units[0].shards,
+                           vti_shard_reader_enter(head->reader, head->weights->first)};
     size_t width = vti_padded(p->d);
     for (size_t row = 0; row < rows; row++)
         m->kernels.rms_norm(head->norm + row * width, h + row * p->d,
-                            vti_unit_tensor(unit, VTI_PIECE_NORM)->data, p->d, p->rms_eps);
+                            vti_unit_tensor(&unit, VTI_PIECE_NORM)->data, p->d, p->rms_eps);
     if (head->observer.input)
         head->observer.input(head->observer.user, p->layers, VTI_OUTPUT, 0, head->norm, width, rows,
                              0, (uint32_t)width);
     vti_batch_begin(&head->batch);
     vti_linear_input *in = vti_batch_input(&head->batch, head->norm, width, rows, (uint32_t)width);
-    for (uint32_t i = 0; i < unit->shards; i++) {
+    for (uint32_t i = 0; i < unit.shards; i++) {
         vti_batch_product(&head->batch, logits + (size_t)i * m->geometry.vocab_rows, p->vocab);
-        vti_batch_link(&head->batch, &unit->shard[i]->tensor[VTI_PIECE_ROWS], in);
+        vti_batch_link(&head->batch, &unit.shard[i]->tensor[VTI_PIECE_ROWS], in);
     }
     vti_batch_run(&head->batch, m->pool);
+    vti_shard_reader_leave(head->reader);
 }

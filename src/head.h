@@ -12,6 +12,7 @@ enum { VTI_HEAD_ROWS = 16 };
 typedef struct vti_head {
     vt_model *model;
     const vti_weights *weights;
+    vti_shard_reader *reader;
     vti_batch batch;
     float *norm; /* VTI_HEAD_ROWS × padded d */
     void *memory;

@@ -9,6 +9,7 @@
 
 #include "families/family.h"
 #include "kv_cache.h"
+#include "model_shards.h"
 #include "store.h"
 
 vt_model_params vt_model_params_default(void) { return (vt_model_params){0}; }
@@ -52,6 +53,7 @@ static vt_status open_resources(vt_model *model, const vt_model_params *params, 
                                    err));
     model->memory = vti_shard_memory_open(&model->device.budget, VTI_BUDGET_WEIGHTS);
     if (!model->memory) return vti_fail(err, VT_ERR_MEMORY, "no memory for weights");
+    VTI_TRY(vti_model_open_table(model, err));
     return vti_pool_open(params ? params->threads : 0, &model->pool, err);
 }
 
@@ -131,9 +133,11 @@ vt_status vt_model_open_memory(const void *data, size_t data_bytes, const vt_mod
 void vt_model_close(vt_model *model)
 {
     if (!model) return;
+    vti_shard_loader_close(model->loader);
     vti_pool_close(model->pool);
     vti_weights_free(model->all_layers);
     vti_weights_free(model->head);
+    vti_shard_table_close(model->table);
     vti_shard_memory_close(model->memory);
     vti_device_memory_close(&model->device);
     vti_tokenizer_close(model->tokenizer);
@@ -186,6 +190,8 @@ static vt_status load_units(vt_model *model, uint32_t first, uint32_t count, vti
         status = vti_weights_load(model->shards, model->precision, model->memory, model->pool,
                                   first, count, weights, err);
         vti_gguf_let_go(model->gguf);
+        for (uint32_t i = 0; status == VT_OK && i < count; i++)
+            vti_shard_table_attach(model->table, first + i, (*weights)->units[i].shard);
     }
     *out = *weights;
     pthread_mutex_unlock(&model->lock);

@@ -8,6 +8,7 @@
 #include "model_identity.h"
 #include "pool.h"
 #include "shard_build.h"
+#include "shard_supply.h"
 #include "tensor_source.h"
 #include "tokenizer/tokenizer.h"
 #include "weights.h"
@@ -39,6 +40,11 @@ struct vt_model {
     vti_shard_memory *memory;   /* of all weights in this process */
     vti_weights *all_layers;    /* for sessions that run in this process alone */
     vti_weights *head;          /* HEAD */
+
+    /* Through which the shards of both may be exchanged (model_shards.h). */
+    vti_shard_table *table;
+    vti_shard_supplier supplier;
+    vti_shard_loader *loader;   /* NULL: not asked for yet */
 };
 
 /* Looks up and checks every tensor that a run would touch, so that a damaged file is refused

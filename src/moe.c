@@ -90,7 +90,7 @@ static void add_inputs(const vti_block *b, vti_role role, const float *x, uint32
     for (uint32_t e = 0; e < b->s->p.geometry->hparams.experts; e++) {
         uint32_t first = m->first_slot[e], tokens = m->first_slot[e + 1] - first;
         m->inputs[e] = NULL;
-        if (!tokens || !b->unit->shard[e]) continue;
+        if (!tokens || !b->unit.shard[e]) continue;
         m->inputs[e] = vti_block_input(b, role, e, x + (size_t)first * width, width, tokens, 0,
                                        width);
     }
@@ -103,7 +103,7 @@ static void add_products(const vti_block *b, unsigned piece, float *y, size_t st
     for (uint32_t e = 0; e < b->s->p.geometry->hparams.experts; e++) {
         if (!m->inputs[e]) continue;
         vti_batch_product(&b->s->batch, y + m->first_slot[e] * stride, stride);
-        vti_batch_link(&b->s->batch, &b->unit->shard[e]->tensor[piece], m->inputs[e]);
+        vti_batch_link(&b->s->batch, &b->unit.shard[e]->tensor[piece], m->inputs[e]);
     }
 }
 

@@ -69,6 +69,7 @@ static vti_stage_params stage_params(const vt_session *s, const vti_weights *wei
         .pool = s->model->pool,
         .weights = weights,
         .budget = &s->model->device.budget,
+        .table = s->cluster ? NULL : s->model->table,
         .context_tokens = s->context,
         .batch_tokens = s->batch,
         .kv_type = s->kv_type,

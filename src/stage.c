@@ -181,6 +181,8 @@ vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_err
     s->family = vti_family_of(params->geometry->hparams.arch);
     vt_status status = open_scratch(s, params, err);
     if (status == VT_OK) status = open_cache(s, params, err);
+    if (status == VT_OK && params->table)
+        status = vti_shard_reader_open(params->table, &s->reader, err);
     if (status != VT_OK) {
         vti_stage_close(s);
         return status;
@@ -193,6 +195,7 @@ vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_err
 void vti_stage_close(vti_stage *stage)
 {
     if (!stage) return;
+    vti_shard_reader_close(stage->reader);
     vti_kv_cache_close(&stage->cache);
     free(stage->memory);
     vti_budget_give(stage->p.budget, VTI_BUDGET_KV, stage->kv_bytes);

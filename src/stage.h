@@ -4,6 +4,7 @@
 
 #include "kv_cache.h"
 #include "pool.h"
+#include "shard_table.h"
 #include "weights.h"
 
 typedef struct vti_stage vti_stage;
@@ -24,6 +25,7 @@ typedef struct vti_stage_params {
     const vti_geometry *geometry;
     const vti_weights *weights; /* whole layers; may hold none */
     vti_budget *budget;         /* that KV cache and scratch are taken from; NULL: not counted */
+    vti_shard_table *table;     /* their shards may be exchanged through it; NULL: never */
     uint32_t context_tokens;
     uint32_t batch_tokens;      /* most tokens of one forward call */
     vt_kv_type kv_type;

@@ -53,6 +53,7 @@ struct vti_stage {
     float *part_sums;  /* parts × heads × 2: its largest score and its sum */
     vti_moe moe;       /* of families with experts */
     vti_batch batch;   /* products of a unit */
+    vti_shard_reader *reader; /* NULL: the weights stay as they are */
     void *memory;
     uint64_t scratch_bytes, kv_bytes; /* taken from the budget */
     vti_observer observer;
@@ -61,7 +62,7 @@ struct vti_stage {
 /* A step's tokens on their way through one unit. h: tokens × d, the residual stream. */
 typedef struct vti_block {
     vti_stage *s;
-    const vti_unit *unit;
+    vti_unit unit;       /* its shards as they were when it began */
     uint32_t layer;      /* counted from the stage's first */
     bool local;          /* sees only its window */
     float *h;
@@ -93,7 +94,7 @@ void vti_for_tokens(const vti_block *b, size_t floats, vti_work_fn *work, void *
 /* A tensor that the unit's shards share. */
 static inline const vti_tensor *vti_block_tensor(const vti_block *b, unsigned piece)
 {
-    return vti_unit_tensor(b->unit, piece);
+    return vti_unit_tensor(&b->unit, piece);
 }
 
 /* s->norm = RMSNorm(h), and as an input of the batch, which it begins. `role`: the first matrix

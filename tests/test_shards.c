@@ -429,7 +429,7 @@ static void run_unit(bench *b, uint32_t unit, float *out)
     vti_kv_cache_make_room(&b->stage->cache, NULL, 0, TOKENS);
     vti_rope_fill(&b->stage->rope, p->rope_dims, 0, TOKENS);
     if (p->window) vti_rope_fill(&b->stage->local_rope, p->rope_dims, 0, TOKENS);
-    vti_block block = {.s = b->stage, .unit = &b->units[unit], .layer = unit / 2, .h = h,
+    vti_block block = {.s = b->stage, .unit = b->units[unit], .layer = unit / 2, .h = h,
                        .local = vti_layer_is_local(p, unit / 2), .tokens = TOKENS};
     if (unit % 2 == 0)
         vti_attention_unit(&block);
