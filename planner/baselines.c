@@ -1,0 +1,242 @@
+/* The plans to compare with: one device, even and speed-aware MP and TP, and the paper's greedy. */
+#include "search.h"
+
+#include <string.h>
+
+bool vti_plan_balance(const vti_plan_request *r, vti_plan_phase phase, unsigned u, unsigned mask,
+                      const unsigned *room, uint16_t *shares)
+{
+    memset(shares, 0, VTI_PLAN_DEVICES_MAX * sizeof *shares);
+    double next[VTI_PLAN_DEVICES_MAX];
+    for (unsigned d = 0; d < r->cluster->devices; d++)
+        next[d] = mask >> d & 1 ? vti_plan_compute_seconds(r, phase, u, d, 1) : 0;
+    /* Giving each shard to whoever then ends first is optimal, as time only grows with the share. */
+    for (unsigned i = 0; i < r->model->unit[u].shards; i++) {
+        int best = -1;
+        for (unsigned d = 0; d < r->cluster->devices; d++) {
+            if (!(mask >> d & 1) || (room && shares[d] >= room[d])) continue;
+            if (best < 0 || next[d] < next[best]) best = (int)d;
+        }
+        if (best < 0) return false;
+        shares[best]++;
+        next[best] = vti_plan_compute_seconds(r, phase, u, (unsigned)best, shares[best] + 1u);
+    }
+    return true;
+}
+
+static double shard_bytes(const vti_plan_request *r, unsigned u)
+{
+    vti_plan_place one = {.shares = {1}};
+    double bytes[VTI_PLAN_DEVICES_MAX];
+    vti_plan_unit_bytes(r, u, &one, &one, bytes);
+    return bytes[0];
+}
+
+/* All of unit u on device d; the result of HEAD goes to the main device, EMBED is there. */
+static vti_plan_place whole(const vti_plan_request *r, unsigned u, unsigned d)
+{
+    bool head = r->model->unit[u].kind == VTI_UNIT_HEAD;
+    if (r->model->unit[u].kind == VTI_UNIT_EMBED) d = 0;
+    vti_plan_place place = {.home = (uint8_t)(head ? 0 : d), .wire = (uint8_t)r->wire};
+    place.shares[d] = (uint16_t)r->model->unit[u].shards;
+    return place;
+}
+
+static double whole_seconds(const vti_plan_request *r, vti_plan_phase phase, unsigned u, unsigned d)
+{
+    return vti_plan_compute_seconds(r, phase, u, d, r->model->unit[u].shards);
+}
+
+static void copy_decode(vti_plan *plan)
+{
+    memcpy(plan->place[VTI_PREFILL], plan->place[VTI_DECODE], sizeof plan->place[VTI_DECODE]);
+}
+
+/* --- single ----------------------------------------------------------------------------------- */
+
+static void search_single(const vti_plan_request *r, vti_plan *plan)
+{
+    int best = -1;
+    double best_s = 0, best_prefill = 0, best_lack = 0;
+    for (unsigned d = 0;; d++) {
+        bool last = d == r->cluster->devices;
+        unsigned on = last ? (unsigned)best : d;
+        for (unsigned u = 0; u < plan->units; u++) plan->place[VTI_DECODE][u] = whole(r, u, on);
+        copy_decode(plan);
+        if (last) return;
+        vti_plan_evaluate(r, plan);
+        double lack = plan->shortfall_bytes[d] + (d ? plan->shortfall_bytes[0] : 0);
+        if (best >= 0 && lack > best_lack) continue;
+        if (best >= 0 && lack == best_lack &&
+            (plan->tpot_s > best_s || (plan->tpot_s == best_s && plan->ttft_s >= best_prefill)))
+            continue;
+        best = (int)d, best_lack = lack, best_s = plan->tpot_s, best_prefill = plan->ttft_s;
+    }
+}
+
+/* --- MP --------------------------------------------------------------------------------------- */
+
+/* Runs of units in device order, each device's as long as its weight says; when `bounded`, what does
+ * not fit is left to the devices after it, and at last to any that has room. */
+static void runs(const vti_plan_request *r, const double *weight, bool bounded, vti_plan *plan)
+{
+    unsigned devices = r->cluster->devices, d = 0;
+    double sum = 0, room[VTI_PLAN_DEVICES_MAX], passed = 0, done = 0;
+    for (unsigned i = 0; i < devices; i++) {
+        sum += weight[i];
+        room[i] = r->cluster->device[i].memory_bytes - r->cluster->device[i].scratch_bytes;
+    }
+    plan->place[VTI_DECODE][0] = whole(r, 0, 0);
+    for (unsigned u = 1; u < plan->units; u++, done++) {
+        while (d + 1 < devices && (done + 0.5) * sum >= (passed + weight[d]) * (plan->units - 1))
+            passed += weight[d++];
+        double bytes = shard_bytes(r, u) * r->model->unit[u].shards;
+        unsigned on = d;
+        for (unsigned i = 0; bounded && room[on] < bytes && i < devices; i++)
+            if (room[(d + i) % devices] >= bytes) on = (d + i) % devices;
+        room[on] -= bytes;
+        plan->place[VTI_DECODE][u] = whole(r, u, on);
+    }
+    copy_decode(plan);
+}
+
+static void search_mp(const vti_plan_request *r, bool aware, vti_plan *plan)
+{
+    double weight[VTI_PLAN_DEVICES_MAX];
+    for (unsigned d = 0; d < r->cluster->devices; d++) {
+        double t = 0;
+        for (unsigned u = 1; aware && u < plan->units; u++)
+            t += whole_seconds(r, VTI_DECODE, u, d);
+        weight[d] = t > 0 ? 1 / t : 1;
+    }
+    runs(r, weight, aware, plan);
+}
+
+/* --- TP --------------------------------------------------------------------------------------- */
+
+static void even_shares(const vti_plan_request *r, unsigned u, uint16_t *shares)
+{
+    unsigned devices = r->cluster->devices, shards = r->model->unit[u].shards;
+    memset(shares, 0, VTI_PLAN_DEVICES_MAX * sizeof *shares);
+    for (unsigned d = 0; d < devices; d++)
+        shares[d] = (uint16_t)(shards / devices + (d < shards % devices));
+}
+
+/* How many of u's shards fit into what is left. */
+static void shards_that_fit(const vti_plan_request *r, unsigned u, const double *left,
+                            unsigned *room)
+{
+    double bytes = shard_bytes(r, u), shards = r->model->unit[u].shards;
+    for (unsigned d = 0; d < r->cluster->devices; d++) {
+        double n = left[d] < 0 ? 0 : bytes > 0 ? left[d] / bytes : shards;
+        room[d] = (unsigned)(n < shards ? n : shards);
+    }
+}
+
+static void take(const vti_plan_request *r, unsigned u, const vti_plan_place *place, double *left)
+{
+    for (unsigned d = 0; d < r->cluster->devices; d++)
+        left[d] -= shard_bytes(r, u) * place->shares[d];
+}
+
+static void memory_left(const vti_plan_request *r, double *left)
+{
+    for (unsigned d = 0; d < r->cluster->devices; d++)
+        left[d] = r->cluster->device[d].memory_bytes - r->cluster->device[d].scratch_bytes;
+}
+
+static void search_tp(const vti_plan_request *r, bool aware, vti_plan *plan)
+{
+    double left[VTI_PLAN_DEVICES_MAX];
+    unsigned room[VTI_PLAN_DEVICES_MAX], all = (1u << r->cluster->devices) - 1;
+    memory_left(r, left);
+    plan->place[VTI_DECODE][0] = whole(r, 0, 0);
+    for (unsigned u = 1; u < plan->units; u++) {
+        vti_plan_place *place = &plan->place[VTI_DECODE][u];
+        *place = (vti_plan_place){.wire = (uint8_t)r->wire};
+        shards_that_fit(r, u, left, room);
+        if (!aware || !vti_plan_balance(r, VTI_DECODE, u, all, room, place->shares))
+            even_shares(r, u, place->shares);
+        take(r, u, place, left);
+    }
+    copy_decode(plan);
+}
+
+/* --- greedy ----------------------------------------------------------------------------------- */
+
+/* The paper's choice for one unit: MP on the fastest device it fits on or TP over all with balanced
+ * shares, whichever is estimated to be faster. False if it fits in neither way. */
+static bool greedy_place(const vti_plan_request *r, vti_plan_phase phase, unsigned u, unsigned from,
+                         const unsigned *room, vti_plan_place *place)
+{
+    int fastest = -1;
+    unsigned all = (1u << r->cluster->devices) - 1;
+    vti_plan_place tp = {.home = (uint8_t)from, .wire = (uint8_t)r->wire};
+    for (unsigned d = 0; d < r->cluster->devices; d++) {
+        if (room[d] < r->model->unit[u].shards) continue;
+        if (fastest < 0 || whole_seconds(r, phase, u, d) <
+                               whole_seconds(r, phase, u, (unsigned)fastest))
+            fastest = (int)d;
+    }
+    if (r->model->unit[u].kind == VTI_UNIT_HEAD) tp.home = 0;
+    bool spread = vti_plan_balance(r, phase, u, all, room, tp.shares);
+    if (fastest >= 0) *place = whole(r, u, (unsigned)fastest);
+    if (spread && (fastest < 0 || vti_plan_unit_seconds(r, phase, u, &tp, from) <
+                                      vti_plan_unit_seconds(r, phase, u, place, from)))
+        *place = tp;
+    return spread || fastest >= 0;
+}
+
+/* In prefill what decode holds is there already; a choice that needs more than is left gives way to
+ * decode's. */
+static void greedy_prefill(const vti_plan_request *r, double *left, vti_plan *plan)
+{
+    unsigned every[VTI_PLAN_DEVICES_MAX], from = 0;
+    copy_decode(plan);
+    for (unsigned u = 1; u < plan->units; u++) {
+        vti_plan_place place, *decode = &plan->place[VTI_DECODE][u];
+        double with[VTI_PLAN_DEVICES_MAX], without[VTI_PLAN_DEVICES_MAX];
+        for (unsigned d = 0; d < r->cluster->devices; d++)
+            every[d] = left[d] >= 0 ? r->model->unit[u].shards : 0;
+        bool fits = greedy_place(r, VTI_PREFILL, u, from, every, &place);
+        if (fits) {
+            vti_plan_unit_bytes(r, u, decode, &place, with);
+            vti_plan_unit_bytes(r, u, decode, decode, without);
+            for (unsigned d = 0; d < r->cluster->devices; d++)
+                if (with[d] - without[d] > left[d] && with[d] > without[d]) fits = false;
+        }
+        if (fits) {
+            for (unsigned d = 0; d < r->cluster->devices; d++) left[d] -= with[d] - without[d];
+            plan->place[VTI_PREFILL][u] = place;
+        }
+        from = plan->place[VTI_PREFILL][u].home;
+    }
+}
+
+static void search_greedy(const vti_plan_request *r, vti_plan *plan)
+{
+    double left[VTI_PLAN_DEVICES_MAX];
+    unsigned room[VTI_PLAN_DEVICES_MAX], from = 0;
+    memory_left(r, left);
+    plan->place[VTI_DECODE][0] = whole(r, 0, 0);
+    for (unsigned u = 1; u < plan->units; u++) {
+        vti_plan_place *place = &plan->place[VTI_DECODE][u];
+        shards_that_fit(r, u, left, room);
+        if (!greedy_place(r, VTI_DECODE, u, from, room, place)) *place = whole(r, u, 0);
+        take(r, u, place, left);
+        from = place->home;
+    }
+    greedy_prefill(r, left, plan);
+}
+
+void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan)
+{
+    switch (kind) {
+    case VTI_SEARCH_SINGLE: search_single(r, plan); return;
+    case VTI_SEARCH_EVEN_MP: search_mp(r, false, plan); return;
+    case VTI_SEARCH_EVEN_TP: search_tp(r, false, plan); return;
+    case VTI_SEARCH_AWARE_MP: search_mp(r, true, plan); return;
+    case VTI_SEARCH_AWARE_TP: search_tp(r, true, plan); return;
+    default: search_greedy(r, plan); return;
+    }
+}
