@@ -1,0 +1,195 @@
+/* Properties of plans on random clusters and models, and how near to the best they are. */
+#include "planner_support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CASES = 10000, SMALL_CASES = 3000 };
+
+static void *scratch;
+
+static bool plan_with(const planner_case *c, vti_plan_search_kind kind, vti_plan *plan)
+{
+    return vti_plan_search(&c->request, kind, scratch, plan);
+}
+
+static void random_case(planner_case *c, test_random *random, double tightness)
+{
+    unsigned where, devices = 1 + planner_below(random, planner_below(random, 8) ? 4 : 8);
+    planner_random(c, random, devices, 1 + planner_below(random, 5), 12, tightness);
+    assert_null(vti_plan_check_request(&c->request, &where));
+}
+
+/* Every search says the truth about its plan; dp finds one whenever another does, never a slower
+ * one; the same input gives the same bytes, whatever was in the scratch memory. */
+static void every_plan(void **state)
+{
+    (void)state;
+    test_random random = {0x91a4};
+    planner_case c;
+    static vti_plan dp, other;
+    unsigned feasible = 0, beyond = 0;
+    for (unsigned i = 0; i < CASES; i++) {
+        random_case(&c, &random, i % 3 * 0.45);
+        memset(scratch, (int)i, vti_plan_scratch_bytes());
+        bool found = plan_with(&c, VTI_SEARCH_DP, &dp), any = false;
+        planner_check(&c.request, &dp);
+        for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind < VTI_SEARCHES; kind++) {
+            bool fits = plan_with(&c, kind, &other);
+            planner_check(&c.request, &other);
+            any |= fits;
+            if (fits && (!found || dp.tpot_s > other.tpot_s))
+                fail_msg("case %u: %s is better than dp", i, vti_plan_search_name(kind));
+        }
+        plan_with(&c, VTI_SEARCH_DP, &other);
+        assert_memory_equal(&dp, &other, sizeof dp);
+        feasible += found;
+        beyond += found && !any;
+    }
+    print_message("%u of %u feasible, %u of them by dp alone\n", feasible, CASES, beyond);
+    assert_true(feasible > CASES / 2 && feasible < CASES);
+}
+
+/* --- the best there is ------------------------------------------------------------------------ */
+
+typedef struct everything {
+    const vti_plan_request *request;
+    double left[VTI_PLAN_DEVICES_MAX], best;
+} everything;
+
+static void try_unit(everything *e, unsigned u, unsigned from, double seconds);
+
+/* Deals the unit's shards to devices from `d` on, then tries every home. */
+static void deal(everything *e, unsigned u, unsigned from, double seconds, vti_plan_place *place,
+                 unsigned d, unsigned shards)
+{
+    const vti_plan_unit *unit = &e->request->model->unit[u];
+    unsigned devices = e->request->cluster->devices;
+    if (d == devices) {
+        if (shards) return;
+        for (unsigned home = 0; home < (u + 1 == e->request->model->units ? 1 : devices); home++) {
+            place->home = (uint8_t)home;
+            if (e->left[home] < 0) continue;
+            try_unit(e, u + 1, home,
+                     seconds + planner_unit_seconds(e->request, true, u, place, from));
+        }
+        return;
+    }
+    double rows = unit->window > 0 ? fmin(unit->window, e->request->context_tokens)
+                                   : e->request->context_tokens;
+    double bytes = unit->weight_bytes[e->request->precision[u]] + unit->kv_bytes * rows;
+    double before = e->left[d];
+    for (unsigned share = 0; share <= shards && before - share * bytes >= 0; share++) {
+        place->shares[d] = (uint16_t)share;
+        e->left[d] = before - share * bytes;
+        deal(e, u, from, seconds, place, d + 1, shards - share);
+    }
+    place->shares[d] = 0;
+    e->left[d] = before;
+}
+
+static void try_unit(everything *e, unsigned u, unsigned from, double seconds)
+{
+    if (e->best >= 0 && seconds >= e->best) return;
+    if (u == e->request->model->units) {
+        e->best = seconds;
+        return;
+    }
+    vti_plan_place place = {.wire = (uint8_t)e->request->wire};
+    deal(e, u, from, seconds, &place, 0, e->request->model->unit[u].shards);
+}
+
+static double best_tpot(const planner_case *c)
+{
+    everything e = {.request = &c->request, .best = -1};
+    vti_plan_place embed = {.wire = (uint8_t)c->request.wire};
+    embed.shares[0] = (uint16_t)c->model.unit[0].shards;
+    for (unsigned d = 0; d < c->cluster.devices; d++)
+        e.left[d] = c->cluster.device[d].memory_bytes - c->cluster.device[d].scratch_bytes;
+    try_unit(&e, 1, 0, planner_unit_seconds(&c->request, true, 0, &embed, 0));
+    return e.best;
+}
+
+typedef struct gap {
+    double sum, worst;
+    unsigned plans, lost;
+} gap;
+
+static void add_gap(gap *g, bool found, double tpot_s, double best)
+{
+    double over = tpot_s / best - 1;
+    if (!found) {
+        g->lost++;
+        return;
+    }
+    g->plans++;
+    g->sum += over;
+    if (over > g->worst) g->worst = over;
+}
+
+static void print_gap(const char *name, const gap *g)
+{
+    print_message("%-8s mean %.3f %%, worst %.2f %% over the best of %u plans, %u not found\n",
+                  name, 100 * g->sum / g->plans, 100 * g->worst, g->plans, g->lost);
+}
+
+static void measure_gap(double tightness, gap *dp, gap *greedy)
+{
+    test_random random = {0xbe57};
+    planner_case c;
+    static vti_plan plan;
+    for (unsigned i = 0; i < SMALL_CASES; i++) {
+        unsigned devices = 2 + (i % 8 == 0);
+        planner_random(&c, &random, devices, 1 + (devices == 2 && i % 5 == 0), 5 - devices,
+                       tightness);
+        double best = best_tpot(&c);
+        bool found = plan_with(&c, VTI_SEARCH_DP, &plan);
+        if (best < 0) {
+            assert_false(found);
+            continue;
+        }
+        if (found && plan.tpot_s < best * (1 - 1e-9)) fail_msg("case %u: better than the best", i);
+        if (found && plan.unconfined && plan.tpot_s > best * (1 + 1e-9))
+            fail_msg("case %u: unconfined, but not the best", i);
+        add_gap(dp, found, plan.tpot_s, best);
+        found = plan_with(&c, VTI_SEARCH_GREEDY, &plan);
+        add_gap(greedy, found, plan.tpot_s, best);
+    }
+}
+
+static void best_with_memory_to_spare(void **state)
+{
+    (void)state;
+    gap dp = {0}, greedy = {0};
+    measure_gap(0, &dp, &greedy);
+    print_gap("dp", &dp);
+    print_gap("greedy", &greedy);
+    assert_int_equal(dp.lost, 0);
+    assert_true(dp.worst < 1e-9);
+}
+
+static void near_the_best_with_little_memory(void **state)
+{
+    (void)state;
+    gap dp = {0}, greedy = {0};
+    measure_gap(0.7, &dp, &greedy);
+    print_gap("dp", &dp);
+    print_gap("greedy", &greedy);
+    assert_true(dp.sum / dp.plans <= 0.01);
+    assert_true(dp.worst <= 0.05);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_plan),
+        cmocka_unit_test(best_with_memory_to_spare),
+        cmocka_unit_test(near_the_best_with_little_memory),
+    };
+    scratch = malloc(vti_plan_scratch_bytes());
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(scratch);
+    return failed;
+}
