@@ -4,13 +4,12 @@
 
 #include <string.h>
 
-enum { SWEEPS_MAX = 4 };
+enum {
+    SWEEPS_MAX = 4,
+    PAIR_TRIES = 40, /* moves that are only possible with another: how many are looked into */
+};
 
-typedef struct move {
-    vti_plan_place place;
-    double seconds; /* what it adds to the phase */
-    double over;    /* what it adds to the overflow, in bytes */
-} move;
+typedef plan_move move;
 
 static double excess(const plan_search *s, unsigned device, double used)
 {
@@ -59,59 +58,145 @@ static bool is_better(const move *m, const move *best, bool have, bool repairing
     return left < right || (left == right && m->over < best->over);
 }
 
+/* All candidates for a unit: options with homes first, then moved shards. */
+typedef struct plan_search_moves {
+    const plan_search *s;
+    unsigned u, option, home, from, to;
+} plan_search_moves;
+
+static void begin_moves(plan_search_moves *it, const plan_search *s, unsigned u)
+{
+    *it = (plan_search_moves){.s = s, .u = u};
+}
+
+static bool next_option(plan_search_moves *it, move *m)
+{
+    const plan_search *s = it->s;
+    const plan_class *c = &s->class_[s->class_of[it->u]];
+    bool head = it->u + 1 == s->request->model->units;
+    while (it->option < c->options) {
+        unsigned home = it->home++, o = it->option;
+        if (it->home == s->request->cluster->devices) it->home = 0, it->option++;
+        if (head ? home != 0 : !(s->usable >> home & 1)) continue;
+        memcpy(m->place.shares, c->option[o].shares, sizeof m->place.shares);
+        m->place.home = (uint8_t)home;
+        return true;
+    }
+    return false;
+}
+
+static bool next_move(plan_search_moves *it, move *m)
+{
+    const plan_search *s = it->s;
+    unsigned devices = s->request->cluster->devices;
+    m->place = s->place[it->u];
+    if (next_option(it, m)) return true;
+    while (it->from < devices) {
+        unsigned from = it->from, to = it->to++;
+        if (it->to == devices) it->to = 0, it->from++;
+        if (to == from || !(s->usable >> to & 1) || m->place.shares[from] == 0) continue;
+        m->place.shares[from]--, m->place.shares[to]++;
+        return true;
+    }
+    return false;
+}
+
 static bool best_move(const plan_search *s, unsigned u, bool repairing, move *best)
 {
-    unsigned devices = s->request->cluster->devices, units = s->request->model->units;
-    const plan_class *c = &s->class_[s->class_of[u]];
+    plan_search_moves it;
+    move m;
     bool have = false;
-    move m = {.place = s->place[u]};
-    for (unsigned o = 0; o < c->options; o++)
-        for (unsigned home = 0; home < devices; home++) {
-            if (u + 1 == units ? home != 0 : !(s->usable >> home & 1)) continue;
-            memcpy(m.place.shares, c->option[o].shares, sizeof m.place.shares);
-            m.place.home = (uint8_t)home;
-            judge(s, u, &m);
-            if (is_better(&m, best, have, repairing)) *best = m, have = true;
-        }
-    m.place = s->place[u];
-    for (unsigned from = 0; from < devices; from++)
-        for (unsigned to = 0; to < devices && s->place[u].shares[from]; to++) {
-            if (to == from || !(s->usable >> to & 1)) continue;
-            m.place.shares[from]--, m.place.shares[to]++;
-            judge(s, u, &m);
-            if (is_better(&m, best, have, repairing)) *best = m, have = true;
-            m.place.shares[from]++, m.place.shares[to]--;
-        }
+    for (begin_moves(&it, s, u); next_move(&it, &m);) {
+        judge(s, u, &m);
+        if (is_better(&m, best, have, repairing)) *best = m, have = true;
+    }
     return have;
 }
 
-/* Each step takes the best move of all units; there are never more than units × shards useful ones,
- * and far fewer are made. */
-void vti_plan_repair(plan_search *s)
+/* Looks at every unit, then moves them from the best to the worst bargain. A unit is looked at again
+ * before its turn: by then it may be of no use. */
+static bool repair_once(plan_search *s)
 {
     unsigned units = s->request->model->units;
-    for (unsigned step = 0; step < 4 * units; step++) {
-        bool have = false;
+    bool changed = false, done[VTI_PLAN_UNITS_MAX] = {false};
+    for (unsigned u = 1; u < units; u++) done[u] = !best_move(s, u, true, &s->bargain[u]);
+    for (;;) {
         unsigned at = 0;
-        move best = {.over = 0}, m;
-        for (unsigned u = 1; u < units; u++) {
-            if (!best_move(s, u, true, &m)) continue;
-            if (is_better(&m, &best, have, true)) best = m, at = u, have = true;
-        }
-        if (!have) return;
-        apply(s, at, &best);
+        move m;
+        for (unsigned u = 1; u < units; u++)
+            if (!done[u] && (at == 0 || is_better(&s->bargain[u], &s->bargain[at], true, true)))
+                at = u;
+        if (at == 0) return changed;
+        done[at] = true;
+        if (!best_move(s, at, true, &m)) continue;
+        apply(s, at, &m);
+        changed = true;
     }
+}
+
+/* Ends, as every step lowers the overflow by at least a byte; far fewer than the bound are made. */
+void vti_plan_repair(plan_search *s)
+{
+    for (unsigned round = 0; round < 64 && repair_once(s); round++) continue;
+}
+
+static bool improve_alone(plan_search *s)
+{
+    bool changed = false;
+    for (unsigned u = 1; u < s->request->model->units; u++) {
+        move m;
+        if (!best_move(s, u, false, &m)) continue;
+        apply(s, u, &m);
+        changed = true;
+    }
+    return changed;
+}
+
+/* Makes a move of u that saves time but needs too much memory, and looks for the other unit whose
+ * move gives the memory back for less time than was saved. Undoes it if there is none. */
+static bool try_pair(plan_search *s, unsigned u, const move *wanted)
+{
+    unsigned units = s->request->model->units, at = 0;
+    move back = {.place = s->place[u]}, best = {.seconds = -wanted->seconds};
+    apply(s, u, wanted);
+    for (unsigned v = 1; v < units; v++) {
+        plan_search_moves it;
+        move m;
+        if (v == u) continue;
+        for (begin_moves(&it, s, v); next_move(&it, &m);) {
+            judge(s, v, &m);
+            if (m.over <= -wanted->over && m.seconds < best.seconds) best = m, at = v;
+        }
+    }
+    if (at == 0) {
+        apply(s, u, &back);
+        return false;
+    }
+    apply(s, at, &best);
+    return true;
+}
+
+static bool improve_in_pairs(plan_search *s)
+{
+    unsigned tries = 0;
+    bool changed = false;
+    for (unsigned u = 1; u < s->request->model->units; u++) {
+        plan_search_moves it;
+        move m;
+        for (begin_moves(&it, s, u); tries < PAIR_TRIES && next_move(&it, &m);) {
+            judge(s, u, &m);
+            if (m.seconds >= 0 || m.over <= 0) continue;
+            tries++;
+            if (!try_pair(s, u, &m)) continue;
+            changed = true;
+            begin_moves(&it, s, u);
+        }
+    }
+    return changed;
 }
 
 void vti_plan_improve(plan_search *s)
 {
-    for (unsigned sweep = 0, changed = 1; changed && sweep < SWEEPS_MAX; sweep++) {
-        changed = 0;
-        for (unsigned u = 1; u < s->request->model->units; u++) {
-            move m;
-            if (!best_move(s, u, false, &m)) continue;
-            apply(s, u, &m);
-            changed = 1;
-        }
-    }
+    for (unsigned sweep = 0; sweep < SWEEPS_MAX; sweep++)
+        if (!improve_alone(s) && !improve_in_pairs(s)) return;
 }

@@ -287,6 +287,7 @@ static bool search_phase(plan_search *s)
     for (unsigned round = 0; round < PRICE_ROUNDS; round++) {
         adjust(s, price, scale, round);
         if (round) vti_plan_repair(s);
+        if (round && fits(s)) vti_plan_improve(s);
         vti_plan_keep(s);
         best_path(s, price);
     }

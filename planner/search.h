@@ -25,6 +25,13 @@ typedef struct plan_class {
     uint8_t choice[VTI_PLAN_DEVICES_MAX][VTI_PLAN_DEVICES_MAX];
 } plan_class;
 
+/* Another place for a unit. */
+typedef struct plan_move {
+    vti_plan_place place;
+    double seconds; /* what it adds to the phase */
+    double over;    /* what it adds to the overflow, in bytes */
+} plan_move;
+
 /* A search of one phase. In prefill, the places of decode are given and what they hold is free. */
 typedef struct plan_search {
     const vti_plan_request *request;
@@ -40,6 +47,7 @@ typedef struct plan_search {
     unsigned classes;
     uint16_t class_of[VTI_PLAN_UNITS_MAX];
     uint8_t came_from[VTI_PLAN_UNITS_MAX][VTI_PLAN_DEVICES_MAX];
+    plan_move bargain[VTI_PLAN_UNITS_MAX];
     plan_class class_[VTI_PLAN_UNITS_MAX];
 } plan_search;
 
