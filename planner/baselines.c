@@ -3,48 +3,41 @@
 
 #include <string.h>
 
-bool vti_plan_balance(const vti_plan_request *r, vti_plan_phase phase, unsigned u, unsigned mask,
-                      const unsigned *room, uint16_t *shares)
+/* Spreads a unit over all of `mask` by speed. */
+static bool balance(const vti_plan_request *r, vti_plan_phase phase, unsigned u, unsigned mask,
+                    const unsigned *room, uint16_t *shares)
 {
-    memset(shares, 0, VTI_PLAN_DEVICES_MAX * sizeof *shares);
-    double next[VTI_PLAN_DEVICES_MAX];
-    for (unsigned d = 0; d < r->cluster->devices; d++)
-        next[d] = mask >> d & 1 ? vti_plan_compute_seconds(r, phase, u, d, 1) : 0;
-    /* Giving each shard to whoever then ends first is optimal, as time only grows with the share. */
-    for (unsigned i = 0; i < r->model->unit[u].shards; i++) {
-        int best = -1;
-        for (unsigned d = 0; d < r->cluster->devices; d++) {
-            if (!(mask >> d & 1) || (room && shares[d] >= room[d])) continue;
-            if (best < 0 || next[d] < next[best]) best = (int)d;
-        }
-        if (best < 0) return false;
-        shares[best]++;
-        next[best] = vti_plan_compute_seconds(r, phase, u, (unsigned)best, shares[best] + 1u);
-    }
-    return true;
-}
-
-static double shard_bytes(const vti_plan_request *r, unsigned u)
-{
-    vti_plan_place one = {.shares = {1}};
-    double bytes[VTI_PLAN_DEVICES_MAX];
-    vti_plan_unit_bytes(r, u, &one, &one, bytes);
-    return bytes[0];
+    plan_work work[VTI_PLAN_DEVICES_MAX];
+    for (unsigned d = 0; d < r->cluster->devices; d++) vti_plan_work(r, phase, u, d, &work[d]);
+    return vti_plan_balance(work, r->cluster->devices, vti_plan_shards(r, u), mask, room, shares);
 }
 
 /* All of unit u on device d; the result of HEAD goes to the main device, EMBED is there. */
 static vti_plan_place whole(const vti_plan_request *r, unsigned u, unsigned d)
 {
-    bool head = r->model->unit[u].kind == VTI_UNIT_HEAD;
-    if (r->model->unit[u].kind == VTI_UNIT_EMBED) d = 0;
+    bool head = vti_plan_class_of(r, u)->kind == VTI_PLAN_HEAD;
+    if (u == 0) d = 0;
     vti_plan_place place = {.home = (uint8_t)(head ? 0 : d), .wire = (uint8_t)r->wire};
-    place.shares[d] = (uint16_t)r->model->unit[u].shards;
+    place.shares[d] = (uint16_t)vti_plan_shards(r, u);
     return place;
+}
+
+static double whole_bytes(const vti_plan_request *r, unsigned u)
+{
+    return vti_plan_shard_bytes(r, u) * vti_plan_shards(r, u) + vti_plan_class_of(r, u)->shared_bytes;
 }
 
 static double whole_seconds(const vti_plan_request *r, vti_plan_phase phase, unsigned u, unsigned d)
 {
-    return vti_plan_compute_seconds(r, phase, u, d, r->model->unit[u].shards);
+    plan_work work;
+    vti_plan_work(r, phase, u, d, &work);
+    return vti_plan_work_seconds(&work, vti_plan_shards(r, u));
+}
+
+/* Each place's stream comes from the one before. */
+static void link_up(const vti_plan *plan, vti_plan_place *places)
+{
+    for (unsigned u = 1; u < plan->units; u++) places[u].from = places[u - 1].home;
 }
 
 static void copy_decode(vti_plan *plan)
@@ -62,6 +55,7 @@ static void search_single(const vti_plan_request *r, vti_plan *plan)
         bool last = d == r->cluster->devices;
         unsigned on = last ? (unsigned)best : d;
         for (unsigned u = 0; u < plan->units; u++) plan->place[VTI_DECODE][u] = whole(r, u, on);
+        link_up(plan, plan->place[VTI_DECODE]);
         copy_decode(plan);
         if (last) return;
         vti_plan_evaluate(r, plan);
@@ -90,7 +84,7 @@ static void runs(const vti_plan_request *r, const double *weight, bool bounded, 
     for (unsigned u = 1; u < plan->units; u++, done++) {
         while (d + 1 < devices && (done + 0.5) * sum >= (passed + weight[d]) * (plan->units - 1))
             passed += weight[d++];
-        double bytes = shard_bytes(r, u) * r->model->unit[u].shards;
+        double bytes = whole_bytes(r, u);
         unsigned on = d;
         for (unsigned i = 0; bounded && room[on] < bytes && i < devices; i++)
             if (room[(d + i) % devices] >= bytes) on = (d + i) % devices;
@@ -116,7 +110,7 @@ static void search_mp(const vti_plan_request *r, bool aware, vti_plan *plan)
 
 static void even_shares(const vti_plan_request *r, unsigned u, uint16_t *shares)
 {
-    unsigned devices = r->cluster->devices, shards = r->model->unit[u].shards;
+    unsigned devices = r->cluster->devices, shards = vti_plan_shards(r, u);
     memset(shares, 0, VTI_PLAN_DEVICES_MAX * sizeof *shares);
     for (unsigned d = 0; d < devices; d++)
         shares[d] = (uint16_t)(shards / devices + (d < shards % devices));
@@ -126,17 +120,19 @@ static void even_shares(const vti_plan_request *r, unsigned u, uint16_t *shares)
 static void shards_that_fit(const vti_plan_request *r, unsigned u, const double *left,
                             unsigned *room)
 {
-    double bytes = shard_bytes(r, u), shards = r->model->unit[u].shards;
+    double bytes = vti_plan_shard_bytes(r, u), shards = vti_plan_shards(r, u);
     for (unsigned d = 0; d < r->cluster->devices; d++) {
-        double n = left[d] < 0 ? 0 : bytes > 0 ? left[d] / bytes : shards;
+        double free = left[d] - vti_plan_class_of(r, u)->shared_bytes;
+        double n = free < 0 ? 0 : bytes > 0 ? free / bytes : shards;
         room[d] = (unsigned)(n < shards ? n : shards);
     }
 }
 
 static void take(const vti_plan_request *r, unsigned u, const vti_plan_place *place, double *left)
 {
-    for (unsigned d = 0; d < r->cluster->devices; d++)
-        left[d] -= shard_bytes(r, u) * place->shares[d];
+    double bytes[VTI_PLAN_DEVICES_MAX];
+    vti_plan_unit_bytes(r, u, place, place, bytes);
+    for (unsigned d = 0; d < r->cluster->devices; d++) left[d] -= bytes[d];
 }
 
 static void memory_left(const vti_plan_request *r, double *left)
@@ -155,7 +151,7 @@ static void search_tp(const vti_plan_request *r, bool aware, vti_plan *plan)
         vti_plan_place *place = &plan->place[VTI_DECODE][u];
         *place = (vti_plan_place){.wire = (uint8_t)r->wire};
         shards_that_fit(r, u, left, room);
-        if (!aware || !vti_plan_balance(r, VTI_DECODE, u, all, room, place->shares))
+        if (!aware || !balance(r, VTI_DECODE, u, all, room, place->shares))
             even_shares(r, u, place->shares);
         take(r, u, place, left);
     }
@@ -171,18 +167,19 @@ static bool greedy_place(const vti_plan_request *r, vti_plan_phase phase, unsign
 {
     int fastest = -1;
     unsigned all = (1u << r->cluster->devices) - 1;
-    vti_plan_place tp = {.home = (uint8_t)from, .wire = (uint8_t)r->wire};
+    vti_plan_place tp = {.home = (uint8_t)from, .from = (uint8_t)from, .wire = (uint8_t)r->wire};
     for (unsigned d = 0; d < r->cluster->devices; d++) {
-        if (room[d] < r->model->unit[u].shards) continue;
+        if (room[d] < vti_plan_shards(r, u)) continue;
         if (fastest < 0 || whole_seconds(r, phase, u, d) <
                                whole_seconds(r, phase, u, (unsigned)fastest))
             fastest = (int)d;
     }
-    if (r->model->unit[u].kind == VTI_UNIT_HEAD) tp.home = 0;
-    bool spread = vti_plan_balance(r, phase, u, all, room, tp.shares);
+    if (vti_plan_class_of(r, u)->kind == VTI_PLAN_HEAD) tp.home = 0;
+    bool spread = balance(r, phase, u, all, room, tp.shares);
     if (fastest >= 0) *place = whole(r, u, (unsigned)fastest);
-    if (spread && (fastest < 0 || vti_plan_unit_seconds(r, phase, u, &tp, from) <
-                                      vti_plan_unit_seconds(r, phase, u, place, from)))
+    place->from = (uint8_t)from;
+    if (spread && (fastest < 0 || vti_plan_unit_seconds(r, phase, u, &tp, 1u << from) <
+                                      vti_plan_unit_seconds(r, phase, u, place, 1u << from)))
         *place = tp;
     return spread || fastest >= 0;
 }
@@ -197,7 +194,7 @@ static void greedy_prefill(const vti_plan_request *r, double *left, vti_plan *pl
         vti_plan_place place, *decode = &plan->place[VTI_DECODE][u];
         double with[VTI_PLAN_DEVICES_MAX], without[VTI_PLAN_DEVICES_MAX];
         for (unsigned d = 0; d < r->cluster->devices; d++)
-            every[d] = left[d] >= 0 ? r->model->unit[u].shards : 0;
+            every[d] = left[d] >= 0 ? vti_plan_shards(r, u) : 0;
         bool fits = greedy_place(r, VTI_PREFILL, u, from, every, &place);
         if (fits) {
             vti_plan_unit_bytes(r, u, decode, &place, with);
@@ -229,7 +226,7 @@ static void search_greedy(const vti_plan_request *r, vti_plan *plan)
     greedy_prefill(r, left, plan);
 }
 
-void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan)
+static void search(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan)
 {
     switch (kind) {
     case VTI_SEARCH_SINGLE: search_single(r, plan); return;
@@ -239,4 +236,10 @@ void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti
     case VTI_SEARCH_AWARE_TP: search_tp(r, true, plan); return;
     default: search_greedy(r, plan); return;
     }
+}
+
+void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan)
+{
+    search(r, kind, plan);
+    for (unsigned phase = 0; phase < VTI_PHASES; phase++) link_up(plan, plan->place[phase]);
 }

@@ -1,7 +1,9 @@
-/* What a request must be like for the other functions to be defined on it. */
-#include "planner.h"
+/* What a request must be like for the other functions to be defined on it, and a plan to be carried
+ * out. */
+#include "search.h"
 
 #include <math.h>
+#include <string.h>
 
 static bool amount(double x) { return isfinite(x) && x >= 0; }
 
@@ -12,8 +14,8 @@ static const char *check_device(const vti_plan_device *device)
 {
     if (!byte_count(device->memory_bytes) || !byte_count(device->scratch_bytes))
         return "memory of a device must be a whole number of bytes, at most 16 TiB";
-    for (int k = 0; k < VTI_UNIT_KINDS; k++)
-        for (int p = 0; p < VTI_PRECISIONS; p++)
+    for (int k = 0; k < VTI_PLAN_KINDS; k++)
+        for (int p = 0; p < VTI_PLAN_PRECISIONS; p++)
             for (int phase = 0; phase < VTI_PHASES; phase++) {
                 const vti_plan_coefficients *c = &device->cost[k][p][phase];
                 if (!amount(c->fixed) || !amount(c->per_mac) || !amount(c->per_weight_byte) ||
@@ -35,24 +37,35 @@ static const char *check_links(const vti_plan_cluster *cluster, unsigned from)
     return NULL;
 }
 
-static const char *check_unit(const vti_plan_request *r, unsigned u)
+static const char *check_class(const vti_plan_class *class_)
 {
-    const vti_plan_unit *unit = &r->model->unit[u];
-    if ((unsigned)unit->kind >= VTI_UNIT_KINDS || (unit->kind == VTI_UNIT_EMBED) != (u == 0) ||
-        (unit->kind == VTI_UNIT_HEAD) != (u + 1 == r->model->units))
-        return "the first unit must be EMBED, the last HEAD, those between ATTN, FFN or MOE";
-    if (unit->shards == 0 || unit->shards > UINT16_MAX) return "a unit must have 1 to 65535 shards";
-    if (r->precision[u] >= VTI_PRECISIONS) return "a unit's precision must be F16, I8 or I4";
-    for (int p = 0; p < VTI_PRECISIONS; p++)
-        if (!byte_count(unit->weight_bytes[p]))
+    if ((unsigned)class_->kind >= VTI_PLAN_KINDS)
+        return "a unit must be EMBED, ATTN, FFN, MOE or HEAD";
+    if (class_->shards == 0 || class_->shards > UINT16_MAX)
+        return "a unit must have 1 to 65535 shards";
+    for (int p = 0; p < VTI_PLAN_PRECISIONS; p++)
+        if (!byte_count(class_->weight_bytes[p]) || !byte_count(class_->always_bytes[p]))
             return "a unit's weights must be a whole number of bytes, at most 16 TiB";
-    if (!byte_count(unit->kv_bytes) || !amount(unit->macs) || !amount(unit->kv_macs) ||
-        !byte_count(unit->window))
-        return "a unit's work must be finite and not negative, its KV bytes and window whole";
-    if (unit->kind == VTI_UNIT_MOE &&
-        (unit->active_shards == 0 || unit->active_shards > unit->shards))
+    if (!byte_count(class_->kv_bytes) || !byte_count(class_->shared_bytes) ||
+        !byte_count(class_->window))
+        return "a unit's KV and shared bytes and its window must be whole numbers";
+    if (!amount(class_->macs) || !amount(class_->kv_macs) || !amount(class_->always_macs))
+        return "a unit's work must be finite and not negative";
+    if (class_->kind == VTI_PLAN_MOE &&
+        (class_->active_shards == 0 || class_->active_shards > class_->shards))
         return "a MoE unit must have 1 to all of its experts active";
     return NULL;
+}
+
+static const char *check_unit(const vti_plan_request *r, unsigned u)
+{
+    if (r->model->unit_class[u] >= r->model->classes) return "a unit's class must be in the model";
+    if (r->precision[u] >= VTI_PLAN_PRECISIONS) return "a unit's precision must be F16, I8 or I4";
+    const vti_plan_class *class_ = vti_plan_class_of(r, u);
+    if ((class_->kind == VTI_PLAN_EMBED) != (u == 0) ||
+        (class_->kind == VTI_PLAN_HEAD) != (u + 1 == r->model->units))
+        return "the first unit must be EMBED, the last HEAD, those between ATTN, FFN or MOE";
+    return check_class(class_);
 }
 
 const char *vti_plan_check_request(const vti_plan_request *r, unsigned *where)
@@ -63,7 +76,9 @@ const char *vti_plan_check_request(const vti_plan_request *r, unsigned *where)
         return "a cluster must have 1 to 8 devices";
     if (r->model->units < 2 || r->model->units > VTI_PLAN_UNITS_MAX)
         return "a model must have 2 to 258 units";
+    if (r->model->classes > VTI_PLAN_CLASSES_MAX) return "a model must have at most 16 classes";
     if ((unsigned)r->wire >= VTI_WIRES) return "the wire precision must be F32, F16, I8 or I4";
+    if (r->pruned_shards > UINT16_MAX) return "at most 65535 shards of a unit can be pruned";
     if (!byte_count(r->prompt_tokens) || r->prompt_tokens < 1 || !byte_count(r->context_tokens) ||
         r->context_tokens < r->prompt_tokens)
         return "the prompt must have at least 1 token and the context as many as the prompt";
@@ -78,4 +93,68 @@ const char *vti_plan_check_request(const vti_plan_request *r, unsigned *where)
         wrong = check_unit(r, u);
     }
     return wrong;
+}
+
+/* --- plans ------------------------------------------------------------------------------------ */
+
+static const char *check_place(const vti_plan_request *r, unsigned u, const vti_plan_place *place,
+                               unsigned holders)
+{
+    unsigned sum = 0, devices = r->cluster->devices, mask = vti_plan_mask(place);
+    for (unsigned d = 0; d < VTI_PLAN_DEVICES_MAX; d++) sum += place->shares[d];
+    if (mask >> devices) return "a unit has shards on a device that the cluster lacks";
+    if (sum != vti_plan_shards(r, u)) return "a unit's shares must add up to its shards";
+    if (place->home >= devices) return "a unit's home must be a device of the cluster";
+    if (place->from >= devices || !(holders >> place->from & 1))
+        return "a unit's stream must come from a device that has it";
+    if (place->wire >= VTI_WIRES) return "a wire precision must be F32, F16, I8 or I4";
+    if (u == 0 && mask != 1) return "EMBED must be on the main device";
+    if ((u == 0 || u + 1 == r->model->units) && (place->home || place->exchange))
+        return "after EMBED and HEAD the main device must be the home";
+    if (place->exchange > 1) return "a unit's exchange must be 0 or 1";
+    if (place->exchange && (mask & (mask - 1)) == 0)
+        return "an exchange needs two devices with shards";
+    if (place->exchange && place->home != __builtin_ctz(mask))
+        return "the home of an exchange must be its first device";
+    return NULL;
+}
+
+static bool same_amount(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
+
+static const char *check_sums(const vti_plan_request *r, const vti_plan *plan, unsigned *where)
+{
+    vti_plan again = *plan;
+    vti_plan_evaluate(r, &again);
+    for (unsigned d = 0; d < plan->devices; d++) {
+        *where = d;
+        if (!same_amount(plan->memory_bytes[d], again.memory_bytes[d]))
+            return "a device's memory is not what its shards need";
+        if (again.shortfall_bytes[d] > 0) return "a device has too little memory for its shards";
+        if (plan->shortfall_bytes[d] != 0) return "a device lacks no memory, but the plan says so";
+    }
+    *where = 0;
+    if (!same_amount(plan->ttft_s, again.ttft_s) || !same_amount(plan->tpot_s, again.tpot_s))
+        return "the times are not those of the plan";
+    if (plan->feasible != again.feasible || plan->meets_qos != again.meets_qos)
+        return "the plan is wrong about whether it fits and meets the QoS";
+    return NULL;
+}
+
+const char *vti_plan_check(const vti_plan_request *r, const vti_plan *plan, unsigned *where)
+{
+    *where = 0;
+    if (plan->units != r->model->units) return "the plan is for a model with other units";
+    if (plan->devices != r->cluster->devices) return "the plan is for another number of devices";
+    if (plan->pruned_shards != r->pruned_shards) return "the plan prunes another number of shards";
+    for (unsigned u = 0; u < plan->units; u++) {
+        const char *wrong = NULL;
+        *where = u;
+        if (plan->precision[u] != r->precision[u]) return "a unit has another precision";
+        for (unsigned phase = 0; phase < VTI_PHASES && !wrong; phase++) {
+            const vti_plan_place *places = plan->place[phase];
+            wrong = check_place(r, u, &places[u], u ? vti_plan_holders(&places[u - 1]) : 1);
+        }
+        if (wrong) return wrong;
+    }
+    return check_sums(r, plan, where);
 }

@@ -3,57 +3,85 @@
 
 #include <string.h>
 
-static double smaller(double a, double b) { return a < b ? a : b; }
-static double larger(double a, double b) { return a > b ? a : b; }
-
 unsigned vti_plan_mask(const vti_plan_place *place)
 {
     unsigned mask = 0;
-    for (unsigned d = 0; d < VTI_PLAN_DEVICES_MAX; d++)
-        if (place->shares[d]) mask |= 1u << d;
+    for (unsigned d = 0; d < VTI_PLAN_DEVICES_MAX; d++) mask |= (place->shares[d] > 0u) << d;
     return mask;
 }
 
-static double unit_tokens(const vti_plan_request *r, vti_plan_phase phase, const vti_plan_unit *unit)
+unsigned vti_plan_holders(const vti_plan_place *place)
 {
-    return phase == VTI_DECODE || unit->kind == VTI_UNIT_HEAD ? 1 : r->prompt_tokens;
+    return place->exchange ? vti_plan_mask(place) : 1u << place->home;
 }
 
-/* Blocks of 32 values carry a scale of 2 bytes, F16 rows one of 4. */
-static double wire_bytes(unsigned wire, double width, double tokens)
+unsigned vti_plan_shards(const vti_plan_request *r, unsigned u)
 {
+    const vti_plan_class *class_ = vti_plan_class_of(r, u);
+    if (class_->kind == VTI_PLAN_EMBED || class_->kind == VTI_PLAN_HEAD) return class_->shards;
+    return r->pruned_shards < class_->shards ? class_->shards - r->pruned_shards : 1;
+}
+
+/* --- computing -------------------------------------------------------------------------------- */
+
+static double unit_tokens(const vti_plan_request *r, vti_plan_phase phase, vti_plan_kind kind)
+{
+    return phase == VTI_DECODE || kind == VTI_PLAN_HEAD ? 1 : r->prompt_tokens;
+}
+
+void vti_plan_work(const vti_plan_request *r, vti_plan_phase phase, unsigned u, unsigned device,
+                   plan_work *work)
+{
+    const vti_plan_class *class_ = vti_plan_class_of(r, u);
+    unsigned p = r->precision[u];
+    const vti_plan_coefficients *c = &r->cluster->device[device].cost[class_->kind][p][phase];
+    double tokens = unit_tokens(r, phase, class_->kind);
+    double expert_macs = c->per_mac * tokens * class_->macs;
+    double expert_read = c->per_weight_byte * class_->weight_bytes[p];
+    double seen = phase == VTI_DECODE ? r->context_tokens : r->prompt_tokens / 2;
+    double held = phase == VTI_DECODE ? r->context_tokens : r->prompt_tokens;
+    if (class_->window > 0) {
+        seen = vti_smaller(seen, class_->window);
+        if (phase == VTI_DECODE) held = seen;
+    }
+    *work = (plan_work){.fixed = c->fixed, .tokens = tokens};
+    if (class_->kind != VTI_PLAN_MOE) {
+        work->per_shard = expert_macs + expert_read + c->per_mac * tokens * class_->kv_macs * seen +
+                          c->per_kv_byte * class_->kv_bytes * held;
+        return;
+    }
+    work->per_active = expert_macs;
+    work->per_read = expert_read;
+    work->per_shard = c->per_mac * tokens * class_->always_macs +
+                      c->per_weight_byte * class_->always_bytes[p];
+    work->shards = vti_plan_shards(r, u);
+    work->active = class_->active_shards < work->shards ? class_->active_shards : work->shards;
+}
+
+double vti_plan_work_seconds(const plan_work *work, unsigned share)
+{
+    if (share == 0) return 0;
+    double seconds = work->fixed + work->per_shard * share;
+    if (work->active == 0) return seconds;
+    /* A device has its part of a token's experts, rounded up: they do not fall evenly. */
+    unsigned active = (work->active * share + work->shards - 1) / work->shards;
+    return seconds + work->per_active * active +
+           work->per_read * vti_smaller(share, work->tokens * active);
+}
+
+/* --- transfers -------------------------------------------------------------------------------- */
+
+double vti_plan_transfer_bytes(const vti_plan_request *r, vti_plan_phase phase, unsigned u,
+                               unsigned wire, unsigned width)
+{
+    /* Blocks of 32 values carry a scale of 2 bytes, F16 rows one of 4. */
     static const double per_value[VTI_WIRES] = {4, 2, 1 + 2 / 32.0, 0.5 + 2 / 32.0};
+    double tokens = unit_tokens(r, phase, vti_plan_class_of(r, u)->kind);
     return tokens * (width * per_value[wire] + (wire == VTI_WIRE_F16 ? 4 : 0));
 }
 
-double vti_plan_compute_seconds(const vti_plan_request *r, vti_plan_phase phase, unsigned u,
-                                unsigned device, unsigned share)
-{
-    const vti_plan_unit *unit = &r->model->unit[u];
-    const vti_plan_coefficients *c =
-        &r->cluster->device[device].cost[unit->kind][r->precision[u]][phase];
-    double tokens = unit_tokens(r, phase, unit), run = share, read = share;
-    if (share == 0) return 0;
-    if (unit->kind == VTI_UNIT_MOE) {
-        /* A device has its part of a token's experts, rounded up: they do not fall evenly. */
-        unsigned active = (unit->active_shards * share + unit->shards - 1) / unit->shards;
-        run = active;
-        read = smaller(share, tokens * active);
-    }
-    double seen = phase == VTI_DECODE ? r->context_tokens : r->prompt_tokens / 2;
-    double held = phase == VTI_DECODE ? r->context_tokens : r->prompt_tokens;
-    if (unit->window > 0) {
-        seen = smaller(seen, unit->window);
-        held = phase == VTI_DECODE ? seen : held;
-    }
-    double macs = tokens * run * unit->macs + tokens * share * unit->kv_macs * seen;
-    return c->fixed + c->per_mac * macs + c->per_weight_byte * read * unit->weight_bytes[r->precision[u]] +
-           c->per_kv_byte * share * unit->kv_bytes * held;
-}
-
-/* Everyone in `others` exchanges `bytes` with `center` at once; a group's airtime is used in turn. */
-static double round_seconds(const vti_plan_cluster *cluster, unsigned center, unsigned others,
-                            bool outward, double bytes)
+double vti_plan_round_seconds(const vti_plan_cluster *cluster, unsigned center, unsigned others,
+                              bool outward, double bytes)
 {
     double busy[VTI_PLAN_GROUPS_MAX + 1] = {0}, latency[VTI_PLAN_GROUPS_MAX + 1] = {0}, worst = 0;
     for (unsigned d = 0; others >> d; d++) {
@@ -61,46 +89,73 @@ static double round_seconds(const vti_plan_cluster *cluster, unsigned center, un
         const vti_plan_link *link = outward ? &cluster->link[center][d] : &cluster->link[d][center];
         double sent = bytes / link->bytes_per_s;
         if (link->group == 0) {
-            worst = larger(worst, link->latency_s + sent);
+            worst = vti_larger(worst, link->latency_s + sent);
             continue;
         }
         busy[link->group] += sent;
-        latency[link->group] = larger(latency[link->group], link->latency_s);
-        worst = larger(worst, latency[link->group] + busy[link->group]);
+        latency[link->group] = vti_larger(latency[link->group], link->latency_s);
+        worst = vti_larger(worst, latency[link->group] + busy[link->group]);
     }
     return worst;
 }
 
-double vti_plan_wire_seconds(const vti_plan_request *r, vti_plan_phase phase, unsigned u,
-                             unsigned mask, unsigned wire, unsigned from, unsigned home)
+double vti_plan_exchange_seconds(const vti_plan_cluster *cluster, unsigned mask, double bytes)
 {
-    const vti_plan_unit *unit = &r->model->unit[u];
-    double tokens = unit_tokens(r, phase, unit);
-    /* The sum is added to the residual at the home, which needs it; after HEAD there is none. */
-    unsigned receivers = unit->kind == VTI_UNIT_HEAD ? mask : mask | 1u << home;
-    double in = wire_bytes(wire, unit->input_width, tokens);
-    double out = wire_bytes(wire, unit->output_width, tokens);
-    return round_seconds(r->cluster, from, receivers & ~(1u << from), true, in) +
-           round_seconds(r->cluster, home, mask & ~(1u << home), false, out);
+    double busy[VTI_PLAN_GROUPS_MAX + 1] = {0}, latency[VTI_PLAN_GROUPS_MAX + 1] = {0}, worst = 0;
+    for (unsigned a = 0; mask >> a; a++)
+        for (unsigned b = 0; mask >> b; b++) {
+            if (a == b || !(mask >> a & 1) || !(mask >> b & 1)) continue;
+            const vti_plan_link *link = &cluster->link[a][b];
+            double sent = bytes / link->bytes_per_s;
+            busy[link->group] = link->group ? busy[link->group] + sent
+                                            : vti_larger(busy[0], link->latency_s + sent);
+            latency[link->group] = vti_larger(latency[link->group], link->latency_s);
+        }
+    worst = busy[0];
+    for (unsigned g = 1; g <= VTI_PLAN_GROUPS_MAX; g++)
+        worst = vti_larger(worst, latency[g] + busy[g]);
+    return worst;
 }
 
 double vti_plan_unit_seconds(const vti_plan_request *r, vti_plan_phase phase, unsigned u,
-                             const vti_plan_place *place, unsigned from)
+                             const vti_plan_place *place, unsigned holders)
 {
+    const vti_plan_class *class_ = vti_plan_class_of(r, u);
+    unsigned mask = vti_plan_mask(place), home = 1u << place->home;
+    double in = vti_plan_transfer_bytes(r, phase, u, place->wire, class_->input_width);
+    double out = vti_plan_transfer_bytes(r, phase, u, place->wire, class_->output_width);
     double slowest = 0;
-    for (unsigned d = 0; d < r->cluster->devices; d++)
-        slowest = larger(slowest, vti_plan_compute_seconds(r, phase, u, d, place->shares[d]));
-    return slowest + vti_plan_wire_seconds(r, phase, u, vti_plan_mask(place), place->wire, from,
-                                           place->home);
+    for (unsigned d = 0; d < r->cluster->devices; d++) {
+        plan_work work;
+        if (!place->shares[d]) continue;
+        vti_plan_work(r, phase, u, d, &work);
+        slowest = vti_larger(slowest, vti_plan_work_seconds(&work, place->shares[d]));
+    }
+    /* The sum is added to the residual, so that the home needs it; after HEAD there is none. */
+    unsigned receivers = class_->kind == VTI_PLAN_HEAD ? mask : mask | home;
+    double hear = vti_plan_round_seconds(r->cluster, place->from, receivers & ~holders, true, in);
+    if (place->exchange) return slowest + hear + vti_plan_exchange_seconds(r->cluster, mask, out);
+    return slowest + hear +
+           vti_plan_round_seconds(r->cluster, place->home, mask & ~home, false, out);
 }
 
+/* Units come in long alternating runs: what is like two units before takes as long. */
 double vti_plan_seconds(const vti_plan_request *r, vti_plan_phase phase, const vti_plan_place *places)
 {
-    double sum = 0;
-    for (unsigned u = 0, from = 0; u < r->model->units; from = places[u++].home)
-        sum += vti_plan_unit_seconds(r, phase, u, &places[u], from);
+    double sum = 0, last[2] = {0};
+    for (unsigned u = 0; u < r->model->units; u++) {
+        bool again = u > 2 && r->model->unit_class[u] == r->model->unit_class[u - 2] &&
+                     r->precision[u] == r->precision[u - 2] &&
+                     memcmp(&places[u - 3], &places[u - 1], sizeof *places) == 0 &&
+                     memcmp(&places[u - 2], &places[u], sizeof *places) == 0;
+        unsigned holders = u ? vti_plan_holders(&places[u - 1]) : 1;
+        if (!again) last[u % 2] = vti_plan_unit_seconds(r, phase, u, &places[u], holders);
+        sum += last[u % 2];
+    }
     return sum;
 }
+
+/* --- memory ----------------------------------------------------------------------------------- */
 
 /* Shards of device d that are in either place's range. */
 static unsigned shards_of_both(const vti_plan_place *a, const vti_plan_place *b, unsigned device)
@@ -112,36 +167,63 @@ static unsigned shards_of_both(const vti_plan_place *a, const vti_plan_place *b,
     return a1 - a0 + b1 - b0 - (high > low ? high - low : 0);
 }
 
+static double weight_bytes(const vti_plan_request *r, unsigned u)
+{
+    const vti_plan_class *class_ = vti_plan_class_of(r, u);
+    return class_->weight_bytes[r->precision[u]] + class_->always_bytes[r->precision[u]];
+}
+
+static double kv_bytes(const vti_plan_request *r, unsigned u)
+{
+    const vti_plan_class *class_ = vti_plan_class_of(r, u);
+    double rows = class_->window > 0 ? vti_smaller(class_->window, r->context_tokens)
+                                     : r->context_tokens;
+    return class_->kv_bytes * rows;
+}
+
+double vti_plan_shard_bytes(const vti_plan_request *r, unsigned u)
+{
+    return weight_bytes(r, u) + kv_bytes(r, u);
+}
+
 void vti_plan_unit_bytes(const vti_plan_request *r, unsigned u, const vti_plan_place *decode,
                          const vti_plan_place *prefill, double *bytes)
 {
-    const vti_plan_unit *unit = &r->model->unit[u];
-    double rows = unit->window > 0 ? smaller(unit->window, r->context_tokens) : r->context_tokens;
-    for (unsigned d = 0; d < r->cluster->devices; d++)
-        bytes[d] = unit->weight_bytes[r->precision[u]] * shards_of_both(decode, prefill, d) +
-                   unit->kv_bytes * rows * decode->shares[d];
+    double weight = weight_bytes(r, u), kv = kv_bytes(r, u);
+    double shared = vti_plan_class_of(r, u)->shared_bytes;
+    bool same = decode == prefill ||
+                memcmp(decode->shares, prefill->shares, sizeof decode->shares) == 0;
+    for (unsigned d = 0; d < r->cluster->devices; d++) {
+        unsigned held = same ? decode->shares[d] : shards_of_both(decode, prefill, d);
+        bytes[d] = weight * held + kv * decode->shares[d] + (held ? shared : 0);
+    }
 }
 
-void vti_plan_evaluate(const vti_plan_request *r, vti_plan *plan)
+static void add_up_memory(const vti_plan_request *r, vti_plan *plan)
 {
-    const vti_plan_cluster *cluster = r->cluster;
     unsigned used = 1; /* the main device has the user */
     memset(plan->memory_bytes, 0, sizeof plan->memory_bytes);
-    memset(plan->shortfall_bytes, 0, sizeof plan->shortfall_bytes);
     for (unsigned u = 0; u < r->model->units; u++) {
         const vti_plan_place *decode = &plan->place[VTI_DECODE][u];
         const vti_plan_place *prefill = &plan->place[VTI_PREFILL][u];
         double bytes[VTI_PLAN_DEVICES_MAX];
         vti_plan_unit_bytes(r, u, decode, prefill, bytes);
-        for (unsigned d = 0; d < cluster->devices; d++) plan->memory_bytes[d] += bytes[d];
+        for (unsigned d = 0; d < r->cluster->devices; d++) plan->memory_bytes[d] += bytes[d];
         used |= vti_plan_mask(decode) | vti_plan_mask(prefill) | 1u << decode->home |
                 1u << prefill->home;
     }
+    for (unsigned d = 0; d < r->cluster->devices; d++)
+        if (used >> d & 1) plan->memory_bytes[d] += r->cluster->device[d].scratch_bytes;
+}
+
+void vti_plan_evaluate(const vti_plan_request *r, vti_plan *plan)
+{
+    add_up_memory(r, plan);
+    memset(plan->shortfall_bytes, 0, sizeof plan->shortfall_bytes);
     plan->feasible = true;
-    for (unsigned d = 0; d < cluster->devices; d++) {
-        if (used >> d & 1) plan->memory_bytes[d] += cluster->device[d].scratch_bytes;
-        double lacks = plan->memory_bytes[d] - cluster->device[d].memory_bytes;
-        plan->shortfall_bytes[d] = larger(lacks, 0);
+    for (unsigned d = 0; d < r->cluster->devices; d++) {
+        double lacks = plan->memory_bytes[d] - r->cluster->device[d].memory_bytes;
+        plan->shortfall_bytes[d] = vti_larger(lacks, 0);
         if (lacks > 0) plan->feasible = false;
     }
     plan->ttft_s = vti_plan_seconds(r, VTI_PREFILL, plan->place[VTI_PREFILL]);

@@ -1,9 +1,9 @@
 /* planner.h: what runs where. Pure functions on plain structs: no I/O, allocation, clocks, globals.
  *
  * A model is a chain of units; a unit is made of equal shards. A plan gives every unit and phase a
- * place: how many of its shards each device runs, and the home, which holds the residual stream
- * afterwards. One device with all shards that is the home too is MP, several are TP. Device d runs
- * the shards after those of the devices before it, so that both phases agree on which they are. */
+ * place: how many of its shards each device runs, and who holds the residual stream afterwards. One
+ * device with all shards is MP, several are TP. Device d runs the shards after those of the devices
+ * before it, so that both phases agree on which they are; pruned shards are not counted. */
 #ifndef VTI_PLANNER_H
 #define VTI_PLANNER_H
 
@@ -14,20 +14,31 @@
 enum {
     VTI_PLAN_DEVICES_MAX = 8,
     VTI_PLAN_UNITS_MAX = 2 * 128 + 2,
+    VTI_PLAN_CLASSES_MAX = 16,
     VTI_PLAN_GROUPS_MAX = 8,
 };
 
 typedef enum vti_plan_phase { VTI_PREFILL, VTI_DECODE, VTI_PHASES } vti_plan_phase;
-typedef enum vti_plan_precision { VTI_F16, VTI_I8, VTI_I4, VTI_PRECISIONS } vti_plan_precision;
-typedef enum vti_plan_wire { VTI_WIRE_F32, VTI_WIRE_F16, VTI_WIRE_I8, VTI_WIRE_I4, VTI_WIRES }
-    vti_plan_wire;
+typedef enum vti_plan_precision {
+    VTI_PLAN_F16,
+    VTI_PLAN_I8,
+    VTI_PLAN_I4,
+    VTI_PLAN_PRECISIONS
+} vti_plan_precision;
+typedef enum vti_plan_wire {
+    VTI_WIRE_F32,
+    VTI_WIRE_F16,
+    VTI_WIRE_I8,
+    VTI_WIRE_I4,
+    VTI_WIRES
+} vti_plan_wire;
 typedef enum vti_plan_kind {
-    VTI_UNIT_EMBED,
-    VTI_UNIT_ATTN,
-    VTI_UNIT_FFN,
-    VTI_UNIT_MOE,
-    VTI_UNIT_HEAD,
-    VTI_UNIT_KINDS
+    VTI_PLAN_EMBED,
+    VTI_PLAN_ATTN,
+    VTI_PLAN_FFN,
+    VTI_PLAN_MOE,
+    VTI_PLAN_HEAD,
+    VTI_PLAN_KINDS
 } vti_plan_kind;
 
 /* Seconds of a unit's step; none is negative. */
@@ -38,10 +49,10 @@ typedef struct vti_plan_coefficients {
 typedef struct vti_plan_device {
     double memory_bytes;  /* the budget */
     double scratch_bytes; /* what it needs of it as soon as it takes part */
-    vti_plan_coefficients cost[VTI_UNIT_KINDS][VTI_PRECISIONS][VTI_PHASES];
+    vti_plan_coefficients cost[VTI_PLAN_KINDS][VTI_PLAN_PRECISIONS][VTI_PHASES];
 } vti_plan_device;
 
-/* Links of the same group (1..VTI_PLAN_GROUPS_MAX) share its airtime; those of group 0 share nothing. */
+/* Links of one group (1..VTI_PLAN_GROUPS_MAX) share its airtime; those of group 0 share nothing. */
 typedef struct vti_plan_link {
     double latency_s, bytes_per_s;
     unsigned group;
@@ -53,37 +64,49 @@ typedef struct vti_plan_cluster {
     vti_plan_link link[VTI_PLAN_DEVICES_MAX][VTI_PLAN_DEVICES_MAX]; /* [from][to] */
 } vti_plan_cluster;
 
-/* All sizes are those of one shard. Whole MHA, GQA and SWA differ in kv_bytes, kv_macs and window. */
-typedef struct vti_plan_unit {
+/* What units of one class have in common. Sizes are those of one shard unless they say otherwise.
+ * MHA, GQA and SWA differ in kv_bytes, kv_macs and window. */
+typedef struct vti_plan_class {
     vti_plan_kind kind;
     unsigned shards;
-    unsigned active_shards;              /* MoE: experts a token goes through; otherwise 0 */
-    double weight_bytes[VTI_PRECISIONS]; /* EMBED: 0, its rows are read on demand */
-    double macs;                         /* per token */
-    double kv_bytes, kv_macs;            /* per token in the KV cache; 0 but for ATTN */
-    double window;                       /* tokens attended to at most; 0: all */
-    unsigned input_width, output_width;  /* values per token sent to and from a sharer */
-} vti_plan_unit;
+    unsigned active_shards; /* MoE: experts a token goes through; otherwise 0 */
+    double weight_bytes[VTI_PLAN_PRECISIONS]; /* EMBED: 0, its rows are read on demand */
+    double macs;                              /* per token; of an expert, when chosen */
+    double kv_bytes, kv_macs;                 /* per token in the KV cache; 0 but for ATTN */
+    double window;                            /* tokens attended to at most; 0: all */
+    double shared_bytes; /* norms, router: whole, on every device that runs any of the shards */
+    /* MoE: the piece of the shared expert that goes with each expert, run for every token */
+    double always_bytes[VTI_PLAN_PRECISIONS], always_macs;
+    unsigned input_width, output_width; /* values per token sent to and from a sharer */
+} vti_plan_class;
 
 /* The first unit is EMBED, the last HEAD, neither occurs elsewhere. */
 typedef struct vti_plan_model {
-    unsigned units;
-    vti_plan_unit unit[VTI_PLAN_UNITS_MAX];
+    unsigned classes, units;
+    vti_plan_class class_[VTI_PLAN_CLASSES_MAX];
+    uint8_t unit_class[VTI_PLAN_UNITS_MAX];
 } vti_plan_model;
 
 typedef struct vti_plan_request {
     const vti_plan_cluster *cluster;
     const vti_plan_model *model;
     uint8_t precision[VTI_PLAN_UNITS_MAX];
+    unsigned pruned_shards; /* of each ATTN, FFN and MoE unit; the last one always stays */
     vti_plan_wire wire;
     double prompt_tokens;  /* TTFT is that of a prompt of so many */
     double context_tokens; /* TPOT and the KV cache are those at this length */
     double ttft_s, tpot_s; /* the QoS */
 } vti_plan_request;
 
+/* The device `from`, which has the residual stream, sends it to those that need it and lack it: the
+ * devices with shards, and `home` unless the unit is HEAD. Star: the partial sums go to `home`, which
+ * alone has the stream afterwards. Exchange: those with shards, of whom `home` is the first, send
+ * them to each other, and all have it. */
 typedef struct vti_plan_place {
-    uint8_t home, wire;
-    uint16_t shares[VTI_PLAN_DEVICES_MAX]; /* shards; they add up to the unit's */
+    uint8_t from, home;
+    uint8_t exchange; /* 0 or 1 */
+    uint8_t wire;     /* vti_plan_wire of all these transfers */
+    uint16_t shares[VTI_PLAN_DEVICES_MAX]; /* they add up to vti_plan_shards */
 } vti_plan_place;
 
 typedef enum vti_plan_search_kind {
@@ -97,21 +120,36 @@ typedef enum vti_plan_search_kind {
     VTI_SEARCHES
 } vti_plan_search_kind;
 
+/* How sure a search is of its TPOT. */
+typedef enum vti_plan_proof {
+    VTI_PROOF_NONE,
+    VTI_PROOF_BEST,       /* no plan that fits is faster */
+    VTI_PROOF_UNCONFINED, /* nor would more memory help */
+} vti_plan_proof;
+
 /* Not changed once it is made. Holds no pointer: it may be copied and compared as bytes. */
 typedef struct vti_plan {
     unsigned units, devices;
+    uint64_t epoch; /* 0 until the runtime numbers it */
     uint8_t precision[VTI_PLAN_UNITS_MAX];
+    uint16_t pruned_shards;
     vti_plan_place place[VTI_PHASES][VTI_PLAN_UNITS_MAX];
     double ttft_s, tpot_s;
+    double bound_s; /* dp: no plan that fits has a lower TPOT; 0: not known */
     double memory_bytes[VTI_PLAN_DEVICES_MAX]; /* scratch included; 0 for a device left out */
     double shortfall_bytes[VTI_PLAN_DEVICES_MAX];
-    bool feasible;   /* no shortfall */
-    bool meets_qos;  /* feasible, and both times are within the QoS */
-    bool unconfined; /* dp: memory did not change the decode phase; it is the best there is */
+    bool feasible;  /* no shortfall */
+    bool meets_qos; /* feasible, and both times are within the QoS */
+    uint8_t proof;  /* vti_plan_proof */
 } vti_plan;
 
 /* NULL if the request is sound, else what is wrong; *where is the offending device or unit. */
 const char *vti_plan_check_request(const vti_plan_request *request, unsigned *where);
+
+/* NULL if the plan, wherever it comes from, can be carried out: every unit placed as the comments
+ * above say, within the memory of every device, and its times and sums are what vti_plan_evaluate
+ * says. Else what is wrong; *where is the offending device or unit. The request must be sound. */
+const char *vti_plan_check(const vti_plan_request *request, const vti_plan *plan, unsigned *where);
 
 /* "dp", "greedy", "single", … */
 const char *vti_plan_search_name(vti_plan_search_kind kind);
@@ -120,18 +158,25 @@ const char *vti_plan_search_name(vti_plan_search_kind kind);
 size_t vti_plan_scratch_bytes(void);
 
 /* Fills all of *plan. The request must be sound. Returns plan->feasible; if false, the plan is the
- * nearest that was found and shortfall_bytes says what each device lacks for it. */
-bool vti_plan_search(const vti_plan_request *request, vti_plan_search_kind kind, void *scratch,
-                     vti_plan *plan);
+ * nearest that was found and shortfall_bytes says what each device lacks for it. `incumbent`, if not
+ * NULL, is another plan for the same model: dp's is not slower per token if that one still fits. */
+bool vti_plan_search(const vti_plan_request *request, vti_plan_search_kind kind,
+                     const vti_plan *incumbent, void *scratch, vti_plan *plan);
 
 /* Fills what follows from the places: times, memory, shortfall, feasible, meets_qos. */
 void vti_plan_evaluate(const vti_plan_request *request, vti_plan *plan);
 
-/* Which devices run shards. */
-unsigned vti_plan_mask(const vti_plan_place *place);
+/* --- parts of it ------------------------------------------------------------------------------ */
 
-/* One unit's time, when the residual stream is on device `from` before it. */
+/* Shards of a unit that are left by pruning. */
+unsigned vti_plan_shards(const vti_plan_request *request, unsigned unit);
+
+/* Which devices run shards; which have the residual stream afterwards. One bit each. */
+unsigned vti_plan_mask(const vti_plan_place *place);
+unsigned vti_plan_holders(const vti_plan_place *place);
+
+/* One unit's time, when the residual stream is on the devices `holders` before it. */
 double vti_plan_unit_seconds(const vti_plan_request *request, vti_plan_phase phase, unsigned unit,
-                             const vti_plan_place *place, unsigned from);
+                             const vti_plan_place *place, unsigned holders);
 
 #endif

@@ -1,202 +1,211 @@
-/* Changes one unit's place at a time. The candidates are the options of the unit's class with every
- * home, and the present place with one shard moved. */
+/* Moves shards of single units between devices: until a draft fits, then while it gets faster. A
+ * move may make the receiver the unit's home, which lets runs of units grow at their ends. */
 #include "search.h"
 
 #include <string.h>
 
-enum {
-    SWEEPS_MAX = 4,
-    PAIR_TRIES = 40, /* moves that are only possible with another: how many are looked into */
-};
+typedef struct shard_move {
+    unsigned unit, from, to, shards, state;
+    double seconds; /* what it adds */
+} shard_move;
 
-typedef plan_move move;
+typedef struct repair_run {
+    plan_search *s;
+    uint16_t (*shares)[VTI_PLAN_DEVICES_MAX];
+} repair_run;
 
-static double excess(const plan_search *s, unsigned device, double used)
+static double unit_seconds(const plan_search *s, unsigned u, const uint16_t *shares,
+                           unsigned before, unsigned after)
 {
-    double over = used - s->budget[device];
-    return over > 0 && (device == 0 || used > 0) ? over : 0;
+    const plan_group *g = &s->group[s->group_of[u]];
+    plan_option option = {.compute_s = 0};
+    for (unsigned d = 0; d < s->devices; d++) {
+        if (!shares[d]) continue;
+        option.mask |= 1u << d;
+        option.compute_s =
+            vti_larger(option.compute_s, vti_plan_work_seconds(&g->work[d], shares[d]));
+    }
+    return vti_plan_step_seconds(s, g, &option, before, after);
 }
 
-/* Seconds of unit u at `place` and of the next unit, which starts where that ends. */
-static double around(const plan_search *s, unsigned u, const vti_plan_place *place)
+/* Seconds of unit u when it ends in `after`, and of the next unit, which starts there. */
+static double around(const repair_run *run, unsigned u, const uint16_t *shares, unsigned after)
 {
-    const vti_plan_request *r = s->request;
-    double t = vti_plan_unit_seconds(r, s->phase, u, place, u ? s->place[u - 1].home : 0);
-    if (u + 1 < r->model->units)
-        t += vti_plan_unit_seconds(r, s->phase, u + 1, &s->place[u + 1], place->home);
+    const plan_search *s = run->s;
+    double t = unit_seconds(s, u, shares, s->path_state[u - 1], after);
+    if (u + 1 < s->units)
+        t += unit_seconds(s, u + 1, run->shares[u + 1], after, s->path_state[u + 1]);
     return t;
 }
 
-static void judge(const plan_search *s, unsigned u, move *m)
+/* Bytes that the move takes from one device and brings to the other. */
+static void moved_bytes(const repair_run *run, const shard_move *m, double *out, double *in)
 {
-    double before[VTI_PLAN_DEVICES_MAX], after[VTI_PLAN_DEVICES_MAX];
-    vti_plan_place_bytes(s, u, &s->place[u], before);
-    vti_plan_place_bytes(s, u, &m->place, after);
-    m->over = 0;
-    for (unsigned d = 0; d < s->request->cluster->devices; d++)
-        m->over += excess(s, d, s->used[d] - before[d] + after[d]) - excess(s, d, s->used[d]);
-    m->seconds = around(s, u, &m->place) - around(s, u, &s->place[u]);
+    double bytes = vti_plan_shard_bytes(run->s->request, m->unit) * m->shards;
+    double shared = vti_plan_class_of(run->s->request, m->unit)->shared_bytes;
+    const uint16_t *shares = run->shares[m->unit];
+    *out = bytes + (m->shards == shares[m->from] ? shared : 0);
+    *in = bytes + (shares[m->to] == 0 ? shared : 0);
 }
 
-static void apply(plan_search *s, unsigned u, const move *m)
+static double room(const plan_search *s, unsigned d) { return s->budget[d] - s->used[d]; }
+
+static void try_state(const repair_run *run, shard_move *m, unsigned state, const uint16_t *shares,
+                      double now, shard_move *best)
 {
-    double before[VTI_PLAN_DEVICES_MAX], after[VTI_PLAN_DEVICES_MAX];
-    vti_plan_place_bytes(s, u, &s->place[u], before);
-    vti_plan_place_bytes(s, u, &m->place, after);
-    for (unsigned d = 0; d < s->request->cluster->devices; d++) s->used[d] += after[d] - before[d];
-    s->place[u] = m->place;
+    m->state = state;
+    m->seconds = around(run, m->unit, shares, state) - now;
+    if (m->seconds < best->seconds) *best = *m;
 }
 
-/* Less overflow per second added when repairing; less time without overflow when improving. */
-static bool is_better(const move *m, const move *best, bool have, bool repairing)
+/* The fastest outcome of moving so many shards; best->seconds: must be below that. */
+static void try_move(const repair_run *run, shard_move *m, double now, shard_move *best)
 {
-    if (!repairing) return m->over <= 0 && m->seconds < (have ? best->seconds : 0);
-    if (m->over >= 0) return false;
-    if (!have) return true;
-    double a = m->seconds > 0 ? m->seconds : 0, b = best->seconds > 0 ? best->seconds : 0;
-    double left = a * -best->over, right = b * -m->over;
-    return left < right || (left == right && m->over < best->over);
+    const plan_search *s = run->s;
+    uint16_t shares[VTI_PLAN_DEVICES_MAX];
+    memcpy(shares, run->shares[m->unit], sizeof shares);
+    shares[m->from] = (uint16_t)(shares[m->from] - m->shards);
+    shares[m->to] = (uint16_t)(shares[m->to] + m->shards);
+    unsigned state = s->path_state[m->unit], mask = 0;
+    for (unsigned d = 0; d < s->devices; d++) mask |= (shares[d] > 0u) << d;
+    try_state(run, m, state, shares, now, best);
+    if (m->unit + 1 == s->units) return;
+    unsigned single = s->state_of[1u << m->to], set = s->state_of[mask];
+    if (single != state) try_state(run, m, single, shares, now, best);
+    if (set != STATES_MAX && set != state && set != single)
+        try_state(run, m, set, shares, now, best);
 }
 
-/* All candidates for a unit: options with homes first, then moved shards. */
-typedef struct plan_search_moves {
-    const plan_search *s;
-    unsigned u, option, home, from, to;
-} plan_search_moves;
-
-static void begin_moves(plan_search_moves *it, const plan_search *s, unsigned u)
+static void apply(repair_run *run, const shard_move *m)
 {
-    *it = (plan_search_moves){.s = s, .u = u};
+    double out, in;
+    uint16_t *shares = run->shares[m->unit];
+    moved_bytes(run, m, &out, &in);
+    run->s->used[m->from] -= out, run->s->used[m->to] += in;
+    shares[m->from] = (uint16_t)(shares[m->from] - m->shards);
+    shares[m->to] = (uint16_t)(shares[m->to] + m->shards);
+    run->s->path_state[m->unit] = (uint8_t)m->state;
 }
 
-static bool next_option(plan_search_moves *it, move *m)
+/* As many shards as `from` must lose, as `to` has room for. */
+static unsigned useful_shards(const repair_run *run, unsigned u, unsigned from, unsigned to)
 {
-    const plan_search *s = it->s;
-    const plan_class *c = &s->class_[s->class_of[it->u]];
-    bool head = it->u + 1 == s->request->model->units;
-    while (it->option < c->options) {
-        unsigned home = it->home++, o = it->option;
-        if (it->home == s->request->cluster->devices) it->home = 0, it->option++;
-        if (head ? home != 0 : !(s->usable >> home & 1)) continue;
-        memcpy(m->place.shares, c->option[o].shares, sizeof m->place.shares);
-        m->place.home = (uint8_t)home;
-        return true;
-    }
-    return false;
+    const plan_search *s = run->s;
+    double bytes = vti_plan_shard_bytes(s->request, u), have = run->shares[u][from];
+    double free = room(s, to);
+    if (!run->shares[u][to]) free -= vti_plan_class_of(s->request, u)->shared_bytes;
+    if (bytes <= 0 || free < bytes) return 0;
+    double need = -room(s, from) / bytes, most = free / bytes;
+    double n = need > (unsigned)need ? (unsigned)need + 1 : need;
+    n = vti_smaller(vti_smaller(n, most), have);
+    return (unsigned)n;
 }
 
-static bool next_move(plan_search_moves *it, move *m)
+static bool same_around(const repair_run *run, unsigned u, unsigned v)
 {
-    const plan_search *s = it->s;
-    unsigned devices = s->request->cluster->devices;
-    m->place = s->place[it->u];
-    if (next_option(it, m)) return true;
-    while (it->from < devices) {
-        unsigned from = it->from, to = it->to++;
-        if (it->to == devices) it->to = 0, it->from++;
-        if (to == from || !(s->usable >> to & 1) || m->place.shares[from] == 0) continue;
-        m->place.shares[from]--, m->place.shares[to]++;
-        return true;
-    }
-    return false;
+    const plan_search *s = run->s;
+    return s->group_of[u] == s->group_of[v] && s->path_state[u - 1] == s->path_state[v - 1] &&
+           s->path_state[u] == s->path_state[v] && u + 1 < s->units && v + 1 < s->units &&
+           s->group_of[u + 1] == s->group_of[v + 1] &&
+           s->path_state[u + 1] == s->path_state[v + 1] &&
+           memcmp(run->shares[u], run->shares[v], sizeof run->shares[u]) == 0 &&
+           memcmp(run->shares[u + 1], run->shares[v + 1], sizeof run->shares[u]) == 0;
 }
 
-static bool best_move(const plan_search *s, unsigned u, bool repairing, move *best)
+/* The move that takes memory from `from` for the least time per byte. */
+static bool best_relief(const repair_run *run, unsigned from, shard_move *best)
 {
-    plan_search_moves it;
-    move m;
-    bool have = false;
-    for (begin_moves(&it, s, u); next_move(&it, &m);) {
-        judge(s, u, &m);
-        if (is_better(&m, best, have, repairing)) *best = m, have = true;
-    }
-    return have;
-}
-
-/* Looks at every unit, then moves them from the best to the worst bargain. A unit is looked at again
- * before its turn: by then it may be of no use. */
-static bool repair_once(plan_search *s)
-{
-    unsigned units = s->request->model->units;
-    bool changed = false, done[VTI_PLAN_UNITS_MAX] = {false};
-    for (unsigned u = 1; u < units; u++) done[u] = !best_move(s, u, true, &s->bargain[u]);
-    for (;;) {
-        unsigned at = 0;
-        move m;
-        for (unsigned u = 1; u < units; u++)
-            if (!done[u] && (at == 0 || is_better(&s->bargain[u], &s->bargain[at], true, true)))
-                at = u;
-        if (at == 0) return changed;
-        done[at] = true;
-        if (!best_move(s, at, true, &m)) continue;
-        apply(s, at, &m);
-        changed = true;
-    }
-}
-
-/* Ends, as every step lowers the overflow by at least a byte; far fewer than the bound are made. */
-void vti_plan_repair(plan_search *s)
-{
-    for (unsigned round = 0; round < 64 && repair_once(s); round++) continue;
-}
-
-static bool improve_alone(plan_search *s)
-{
-    bool changed = false;
-    for (unsigned u = 1; u < s->request->model->units; u++) {
-        move m;
-        if (!best_move(s, u, false, &m)) continue;
-        apply(s, u, &m);
-        changed = true;
-    }
-    return changed;
-}
-
-/* Makes a move of u that saves time but needs too much memory, and looks for the other unit whose
- * move gives the memory back for less time than was saved. Undoes it if there is none. */
-static bool try_pair(plan_search *s, unsigned u, const move *wanted)
-{
-    unsigned units = s->request->model->units, at = 0;
-    move back = {.place = s->place[u]}, best = {.seconds = -wanted->seconds};
-    apply(s, u, wanted);
-    for (unsigned v = 1; v < units; v++) {
-        plan_search_moves it;
-        move m;
-        if (v == u) continue;
-        for (begin_moves(&it, s, v); next_move(&it, &m);) {
-            judge(s, v, &m);
-            if (m.over <= -wanted->over && m.seconds < best.seconds) best = m, at = v;
+    const plan_search *s = run->s;
+    double least = NEVER;
+    for (unsigned u = 1; u < s->units; u++) {
+        if (!run->shares[u][from] || (u > 2 && same_around(run, u, u - 2))) continue;
+        double now = around(run, u, run->shares[u], s->path_state[u]);
+        for (unsigned to = 0; to < s->devices; to++) {
+            if (to == from || !(s->usable >> to & 1) || room(s, to) <= 0) continue;
+            shard_move m = {.unit = u, .from = from, .to = to}, found = {.seconds = NEVER};
+            m.shards = useful_shards(run, u, from, to);
+            if (m.shards == 0) continue;
+            try_move(run, &m, now, &found);
+            double gain = vti_plan_shard_bytes(s->request, u) * m.shards;
+            if (found.seconds / gain < least) least = found.seconds / gain, *best = found;
         }
     }
-    if (at == 0) {
-        apply(s, u, &back);
-        return false;
+    return least < NEVER;
+}
+
+static bool relieve(repair_run *run)
+{
+    enum { STEPS = 96 };
+    plan_search *s = run->s;
+    for (unsigned i = 0; i < STEPS; i++) {
+        shard_move m;
+        unsigned worst = s->devices;
+        for (unsigned d = 0; d < s->devices; d++)
+            if ((s->usable >> d & 1) && room(s, d) < 0 &&
+                (worst == s->devices || room(s, d) < room(s, worst)))
+                worst = d;
+        if (worst == s->devices) return true;
+        if (!best_relief(run, worst, &m)) return false;
+        apply(run, &m);
     }
-    apply(s, at, &best);
+    return false;
+}
+
+/* One shard, or as many as fit: the move of unit u that saves most. */
+static bool best_gain(const repair_run *run, unsigned u, shard_move *best)
+{
+    const plan_search *s = run->s;
+    double now = around(run, u, run->shares[u], s->path_state[u]);
+    double bytes = vti_plan_shard_bytes(s->request, u);
+    *best = (shard_move){.seconds = -1e-9 * now};
+    for (unsigned from = 0; from < s->devices; from++)
+        for (unsigned to = 0; to < s->devices; to++) {
+            unsigned have = run->shares[u][from], fit = have;
+            if (to == from || !have || !(s->usable >> to & 1)) continue;
+            double free = room(s, to);
+            if (!run->shares[u][to]) free -= vti_plan_class_of(s->request, u)->shared_bytes;
+            if (free < bytes || free < 0) continue;
+            if (bytes > 0 && free / bytes < have) fit = (unsigned)(free / bytes);
+            shard_move m = {.unit = u, .from = from, .to = to, .shards = 1};
+            try_move(run, &m, now, best);
+            m.shards = fit;
+            if (fit > 1) try_move(run, &m, now, best);
+            m.shards = fit / 2;
+            if (fit > 3) try_move(run, &m, now, best);
+        }
+    return best->shards > 0;
+}
+
+static void improve(repair_run *run)
+{
+    enum { SWEEPS = 3 };
+    plan_search *s = run->s;
+    for (unsigned sweep = 0, changed = 1; sweep < SWEEPS && changed; sweep++) {
+        bool idle[2] = {false, false}; /* the last unit of this kind could not be improved */
+        changed = 0;
+        for (unsigned u = 1; u < s->units; u++) {
+            shard_move m;
+            if (u > 2 && idle[u % 2] && same_around(run, u, u - 2)) continue;
+            idle[u % 2] = !best_gain(run, u, &m);
+            if (idle[u % 2]) continue;
+            apply(run, &m);
+            idle[0] = idle[1] = false;
+            changed = 1;
+        }
+    }
+}
+
+bool vti_plan_repair(plan_search *s)
+{
+    uint16_t shares[VTI_PLAN_UNITS_MAX][VTI_PLAN_DEVICES_MAX];
+    repair_run run = {.s = s, .shares = shares};
+    for (unsigned u = 1; u < s->units; u++)
+        memcpy(shares[u], s->option[s->path_option[u]].shares, sizeof shares[u]);
+    if (!relieve(&run)) return false;
+    improve(&run);
+    for (unsigned u = 1; u < s->units; u++) {
+        s->draft[u] = (vti_plan_place){0};
+        memcpy(s->draft[u].shares, shares[u], sizeof shares[u]);
+    }
     return true;
-}
-
-static bool improve_in_pairs(plan_search *s)
-{
-    unsigned tries = 0;
-    bool changed = false;
-    for (unsigned u = 1; u < s->request->model->units; u++) {
-        plan_search_moves it;
-        move m;
-        for (begin_moves(&it, s, u); tries < PAIR_TRIES && next_move(&it, &m);) {
-            judge(s, u, &m);
-            if (m.seconds >= 0 || m.over <= 0) continue;
-            tries++;
-            if (!try_pair(s, u, &m)) continue;
-            changed = true;
-            begin_moves(&it, s, u);
-        }
-    }
-    return changed;
-}
-
-void vti_plan_improve(plan_search *s)
-{
-    for (unsigned sweep = 0; sweep < SWEEPS_MAX; sweep++)
-        if (!improve_alone(s) && !improve_in_pairs(s)) return;
 }

@@ -2,59 +2,153 @@
 #ifndef VTI_PLANNER_SEARCH_H
 #define VTI_PLANNER_SEARCH_H
 
+#include <float.h>
+
 #include "planner.h"
 
-enum { OPTIONS_MAX = 48 };
+enum {
+    MASKS = 1 << VTI_PLAN_DEVICES_MAX,
+    STATES_MAX = 36,    /* who has the residual stream: one device each, and sets (tables.c) */
+    OPTIONS_MAX = 8192, /* of all classes together */
+    LABELS_MAX = 32768,
+    STATE_LABELS_MAX = 64, /* labels kept per unit and state */
+    PATHS_MAX = 48,
+};
 
-/* A way to spread a unit's shards; the home comes on top. */
+/* Longer than any time; what is not allowed takes so long. */
+#define NEVER 1e300
+
+static inline double vti_smaller(double a, double b) { return a < b ? a : b; }
+static inline double vti_larger(double a, double b) { return a > b ? a : b; }
+
+/* Seconds of `share` shards of a unit on a device. */
+typedef struct plan_work {
+    double fixed, per_shard;
+    double per_active, per_read; /* MoE: per expert that runs, per expert whose weights are read */
+    double tokens;
+    unsigned active, shards; /* MoE: of these shards so many are active for a token; else 0 */
+} plan_work;
+
+/* A way to spread a unit's shards; who has the stream before and afterwards comes on top. */
 typedef struct plan_option {
     double compute_s;
-    unsigned mask;
+    double priced_s; /* with its bytes paid */
+    double bytes[VTI_PLAN_DEVICES_MAX]; /* beyond what is there anyway */
     uint16_t shares[VTI_PLAN_DEVICES_MAX];
-    double bytes[VTI_PLAN_DEVICES_MAX];
+    unsigned mask;
 } plan_option;
 
-/* What units that cost the same have in common, and the best way between two homes for the
+/* What units that cost the same have in common, and the best way from state to state for the
  * current prices of memory. */
-typedef struct plan_class {
+typedef struct plan_group {
     unsigned unit; /* the first of them */
-    unsigned options;
-    plan_option option[OPTIONS_MAX];
-    double wire_s[OPTIONS_MAX][VTI_PLAN_DEVICES_MAX][VTI_PLAN_DEVICES_MAX]; /* [][from][home] */
-    double best[VTI_PLAN_DEVICES_MAX][VTI_PLAN_DEVICES_MAX];
-    uint8_t choice[VTI_PLAN_DEVICES_MAX][VTI_PLAN_DEVICES_MAX];
-} plan_class;
+    unsigned like; /* prefill, confined: the group that had all units alike */
+    unsigned wires, first, options;
+    unsigned shards;
+    plan_work work[VTI_PLAN_DEVICES_MAX];
+    double cost[STATES_MAX][STATES_MAX]; /* [before][after] */
+} plan_group;
 
-/* Another place for a unit. */
-typedef struct plan_move {
-    vti_plan_place place;
-    double seconds; /* what it adds to the phase */
-    double over;    /* what it adds to the overflow, in bytes */
-} plan_move;
+/* Times of transfers of one width, by the mask of receivers or senders. */
+typedef struct plan_wires {
+    unsigned input_width, output_width;
+    double tokens;
+    double in[MASKS][STATES_MAX];                /* [receivers][state before] */
+    double out[MASKS][VTI_PLAN_DEVICES_MAX];     /* [senders][home] */
+    double exchange[MASKS];
+    uint8_t sender[MASKS][STATES_MAX];
+} plan_wires;
+
+/* The beginning of a path, up to some unit. */
+typedef struct plan_label {
+    double seconds;
+    double paid;  /* with the bytes at s->price */
+    double bound; /* no path that begins so is faster */
+    double left[VTI_PLAN_DEVICES_MAX]; /* bytes */
+    uint32_t parent;
+    uint16_t option;
+} plan_label;
+
+/* A path that was found at some prices; times and bytes up to each unit. */
+typedef struct plan_path {
+    double seconds, used[VTI_PLAN_DEVICES_MAX];
+    uint16_t option[VTI_PLAN_UNITS_MAX];
+    uint8_t state[VTI_PLAN_UNITS_MAX];
+} plan_path;
+
+typedef struct plan_sums {
+    double seconds[VTI_PLAN_UNITS_MAX], bytes[VTI_PLAN_UNITS_MAX][VTI_PLAN_DEVICES_MAX];
+} plan_sums;
+
+/* Parts of paths that together fit; the parts add up to 1. */
+typedef struct plan_mixture {
+    unsigned parts, path[VTI_PLAN_DEVICES_MAX + 1];
+    double part[VTI_PLAN_DEVICES_MAX + 1];
+} plan_mixture;
 
 /* A search of one phase. In prefill, the places of decode are given and what they hold is free. */
 typedef struct plan_search {
     const vti_plan_request *request;
+    unsigned units, devices;
     vti_plan_phase phase;
     const vti_plan_place *decode; /* NULL in decode */
     double budget[VTI_PLAN_DEVICES_MAX];
-    double used[VTI_PLAN_DEVICES_MAX];
-    vti_plan_place place[VTI_PLAN_UNITS_MAX]; /* the current one */
-    vti_plan_place best[VTI_PLAN_UNITS_MAX];
-    double best_s, best_over;
-    bool have_best;
     unsigned usable; /* devices whose scratch memory fits, and the main device */
-    unsigned classes;
-    uint16_t class_of[VTI_PLAN_UNITS_MAX];
-    uint8_t came_from[VTI_PLAN_UNITS_MAX][VTI_PLAN_DEVICES_MAX];
-    plan_move bargain[VTI_PLAN_UNITS_MAX];
-    plan_class class_[VTI_PLAN_UNITS_MAX];
+
+    unsigned states;
+    unsigned holders[STATES_MAX];
+    uint8_t state_of[MASKS]; /* STATES_MAX: none */
+
+    unsigned first_group, groups, options, wires; /* groups before the first are not in use */
+    uint16_t group_of[VTI_PLAN_UNITS_MAX];
+    double embed_s;
+
+    /* the current path, from unit 1 on: the state after each unit, the option, what it uses */
+    double at[VTI_PLAN_UNITS_MAX][STATES_MAX];
+    double price[VTI_PLAN_DEVICES_MAX], used[VTI_PLAN_DEVICES_MAX];
+    double path_s;
+    uint8_t path_state[VTI_PLAN_UNITS_MAX];
+    uint16_t path_option[VTI_PLAN_UNITS_MAX];
+
+    /* the best places that fit, and what none that fits is faster than */
+    vti_plan_place best[VTI_PLAN_UNITS_MAX];
+    double best_s, bound_s;
+    double bound_price[VTI_PLAN_DEVICES_MAX];
+    bool complete; /* the options are all there are */
+
+    plan_group group[VTI_PLAN_UNITS_MAX + VTI_PLAN_CLASSES_MAX * VTI_PLAN_PRECISIONS];
+    plan_wires wire[VTI_PLAN_CLASSES_MAX];
+    plan_option option[OPTIONS_MAX];
+    double to_go[VTI_PLAN_UNITS_MAX + 1][STATES_MAX];
+    double bytes_to_go[VTI_PLAN_UNITS_MAX + 1];
+    plan_label label[LABELS_MAX];
+    unsigned paths;
+    plan_path path[PATHS_MAX];
+    plan_sums sums[VTI_PLAN_DEVICES_MAX + 1];
+    uint16_t labels[VTI_PLAN_UNITS_MAX][STATES_MAX];
+    vti_plan_place draft[VTI_PLAN_UNITS_MAX];
+    vti_plan baseline;
 } plan_search;
 
-double vti_plan_compute_seconds(const vti_plan_request *r, vti_plan_phase phase, unsigned unit,
-                                unsigned device, unsigned share);
-double vti_plan_wire_seconds(const vti_plan_request *r, vti_plan_phase phase, unsigned unit,
-                             unsigned mask, unsigned wire, unsigned from, unsigned home);
+/* --- cost.c ----------------------------------------------------------------------------------- */
+
+static inline const vti_plan_class *vti_plan_class_of(const vti_plan_request *r, unsigned unit)
+{
+    return &r->model->class_[r->model->unit_class[unit]];
+}
+
+void vti_plan_work(const vti_plan_request *r, vti_plan_phase phase, unsigned unit, unsigned device,
+                   plan_work *work);
+double vti_plan_work_seconds(const plan_work *work, unsigned share);
+double vti_plan_transfer_bytes(const vti_plan_request *r, vti_plan_phase phase, unsigned unit,
+                               unsigned wire, unsigned width);
+
+/* Everyone in `others` sends to or is sent to by `center` at once; a group's airtime is used in turn. */
+double vti_plan_round_seconds(const vti_plan_cluster *cluster, unsigned center, unsigned others,
+                              bool outward, double bytes);
+/* Everyone in `mask` sends to all others. */
+double vti_plan_exchange_seconds(const vti_plan_cluster *cluster, unsigned mask, double bytes);
+
 double vti_plan_seconds(const vti_plan_request *r, vti_plan_phase phase,
                         const vti_plan_place *places);
 
@@ -62,26 +156,67 @@ double vti_plan_seconds(const vti_plan_request *r, vti_plan_phase phase,
 void vti_plan_unit_bytes(const vti_plan_request *r, unsigned unit, const vti_plan_place *decode,
                          const vti_plan_place *prefill, double *bytes);
 
-/* baselines.c: every search but dp. Fills the places of both phases. */
+/* Bytes of a shard and its KV rows. */
+double vti_plan_shard_bytes(const vti_plan_request *r, unsigned unit);
+
+/* --- baselines.c: every search but dp. Fills the places of both phases. ------------------------ */
+
 void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan);
 
+/* --- balance.c -------------------------------------------------------------------------------- */
+
 /* The spread over `mask` whose slowest device is fastest; no device gets more than `room[d]` shards
- * (NULL: no bound). False if they do not fit. */
-bool vti_plan_balance(const vti_plan_request *r, vti_plan_phase phase, unsigned unit, unsigned mask,
+ * (NULL: no bound). False if they do not fit. `work` has an entry per device. */
+bool vti_plan_balance(const plan_work *work, unsigned devices, unsigned shards, unsigned mask,
                       const unsigned *room, uint16_t *shares);
 
-/* search.c: begins a phase with nothing placed. */
-void vti_plan_begin(plan_search *s, const vti_plan_request *r, vti_plan_phase phase,
-                    const vti_plan_place *decode);
-/* What this place of a unit takes on each device, beyond what is there anyway. */
-void vti_plan_place_bytes(const plan_search *s, unsigned unit, const vti_plan_place *place,
-                          double *bytes);
-/* Remembers s->place if it is the best so far: the least overflow, then the least time. */
-void vti_plan_keep(plan_search *s);
+/* --- tables.c: the phase's states, groups, options, transfer times ---------------------------- */
 
-/* repair.c: changes s->place unit by unit, until it fits (or nothing helps), then while it gets
- * faster. */
-void vti_plan_repair(plan_search *s);
-void vti_plan_improve(plan_search *s);
+void vti_plan_begin(plan_search *s, const vti_plan_request *r, vti_plan_phase phase);
+/* Prefill: groups by what decode has put where; what it holds is free, the budget is what is left. */
+void vti_plan_confine(plan_search *s, const vti_plan_place *decode);
+/* Adds the spreads that are not balanced, if there are few. */
+void vti_plan_add_uneven(plan_search *s);
+/* Finds or adds an option of a group; OPTIONS_MAX if there is no room for it. */
+unsigned vti_plan_add_option(plan_search *s, unsigned group, const uint16_t *shares);
+
+/* --- path.c ----------------------------------------------------------------------------------- */
+
+void vti_plan_price_option(const plan_search *s, plan_option *option);
+/* Seconds of an option between two states, apart from prices. */
+double vti_plan_step_seconds(const plan_search *s, const plan_group *group,
+                             const plan_option *option, unsigned before, unsigned after);
+/* The best path at s->price; fills s->path_*, s->used. Returns its time with the prices paid. */
+double vti_plan_path(plan_search *s);
+bool vti_plan_path_fits(const plan_search *s);
+/* Writes the current path down as places. */
+void vti_plan_path_places(const plan_search *s, vti_plan_place *places);
+/* Writes down unit u's place between two states. */
+void vti_plan_write_place(const plan_search *s, unsigned unit, const uint16_t *shares,
+                          unsigned mask, unsigned before, unsigned after, vti_plan_place *place);
+/* Gives the places (of usable devices) the best homes and exchanges; returns the seconds. */
+double vti_plan_rehome(plan_search *s, vti_plan_place *places);
+/* For each unit and state, the least that is left to pay from there at s->price (s->to_go). */
+void vti_plan_backward(plan_search *s);
+
+/* --- confined.c, labels.c: searches when memory binds ------------------------------------------ */
+
+/* Fill s->best, s->best_s (NEVER: none was found that fits) and s->bound_s. */
+void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent);
+void vti_plan_confined_prefill(plan_search *s);
+/* Spreads every unit by the memory that is left; fits if the budget is as good as enough. `stretch`
+ * multiplies the budgets. False if it does not fit. */
+bool vti_plan_fill(const plan_search *s, double stretch, vti_plan_place *places);
+void vti_plan_offer(plan_search *s, const vti_plan_place *places, double seconds);
+/* Finds the best mixture of paths, s->bound_s and s->bound_price; false if no mixture fits. */
+bool vti_plan_mix(plan_search *s, plan_mixture *mixture);
+/* Makes a path of a mixture that fits or nearly does. */
+void vti_plan_sew(plan_search *s, const plan_mixture *mixture);
+/* Makes a draft of the path, with shards moved so that it fits and to make it faster; its homes are
+ * still to be found. False if it cannot be made to fit. */
+bool vti_plan_repair(plan_search *s);
+/* Looks for paths better than s->best that fit, with the prices of s->bound_price as guide. True if
+ * there is none but those it found. */
+bool vti_plan_labels(plan_search *s);
 
 #endif

@@ -11,18 +11,22 @@ typedef struct planner_case {
     vti_plan_request request;
 } planner_case;
 
-/* `tightness` 0: every device holds everything; 1: all together hold a little more than the model. */
+/* `tightness` 0: every device holds everything; 1: all together hold a little more than the model.
+ * Up to 7 layers may differ, more are alike. */
 void planner_random(planner_case *c, test_random *random, unsigned devices, unsigned layers,
                     unsigned shards_max, double tightness);
 
 unsigned planner_below(test_random *random, unsigned n);
 
-/* Works out times and memory of a plan from the meaning of its fields, apart from planner/, and
- * fails the test if a field of the plan says something else or a rule is broken. */
-void planner_check(const vti_plan_request *r, const vti_plan *plan);
+/* Works out times and memory of a plan from the meaning of its fields, apart from planner/. NULL, or
+ * which field says something else or what rule is broken. */
+const char *planner_judge(const vti_plan_request *r, const vti_plan *plan);
 
 /* The same opinion on the time of one unit. */
 double planner_unit_seconds(const vti_plan_request *r, bool decode, unsigned u,
-                            const vti_plan_place *place, unsigned from);
+                            const vti_plan_place *place, unsigned holders);
+
+const vti_plan_class *planner_class(const vti_plan_request *r, unsigned u);
+double planner_shard_bytes(const vti_plan_request *r, unsigned u); /* weights and KV rows */
 
 #endif

@@ -1,0 +1,88 @@
+/* Spreading a unit's shards so that the slowest device is fastest. */
+#include "search.h"
+
+#include <string.h>
+
+static unsigned room_of(const unsigned *room, unsigned device, unsigned shards)
+{
+    return room && room[device] < shards ? room[device] : shards;
+}
+
+/* Time per shard, with what is per expert evened out. */
+static double slope(const plan_work *work)
+{
+    double s = work->per_shard;
+    if (work->active)
+        s += (work->per_active + work->per_read * vti_smaller(work->tokens, work->shards)) *
+             work->active / work->shards;
+    return s > DBL_MIN ? s : DBL_MIN;
+}
+
+/* A start near the best one: what each device does until the level at which all would be done if
+ * shards were divisible, less what rounding might add. Gives at most `shards` in all. */
+static unsigned pour(const plan_work *work, unsigned devices, unsigned shards, unsigned mask,
+                     const unsigned *room, uint16_t *shares)
+{
+    double level = 0;
+    unsigned given = 0;
+    for (unsigned wet = mask; wet;) {
+        double rate = 0, fixed = 0, highest = -1;
+        unsigned top = 0;
+        for (unsigned d = 0; d < devices; d++) {
+            if (!(wet >> d & 1)) continue;
+            rate += 1 / slope(&work[d]);
+            fixed += work[d].fixed / slope(&work[d]);
+            if (work[d].fixed > highest) highest = work[d].fixed, top = d;
+        }
+        level = (shards + fixed) / rate;
+        if (level > highest) break;
+        wet &= ~(1u << top);
+    }
+    for (unsigned d = 0; d < devices; d++) {
+        double n = mask >> d & 1 ? (level - work[d].fixed) / slope(&work[d]) : 0;
+        unsigned most = room_of(room, d, shards);
+        if (most > shards - given) most = shards - given;
+        shares[d] = (uint16_t)(n >= most ? most : n > 0 ? (unsigned)n : 0);
+        given += shares[d];
+    }
+    return given;
+}
+
+/* Who ends first with a shard more; -1 if nobody has room. */
+static int next_device(const plan_work *work, unsigned devices, unsigned shards, unsigned mask,
+                       const unsigned *room, const uint16_t *shares, double *ends)
+{
+    int best = -1;
+    for (unsigned d = 0; d < devices; d++) {
+        if (!(mask >> d & 1) || shares[d] >= room_of(room, d, shards)) continue;
+        double t = vti_plan_work_seconds(&work[d], shares[d] + 1u);
+        if (best < 0 || t < *ends) best = (int)d, *ends = t;
+    }
+    return best;
+}
+
+bool vti_plan_balance(const plan_work *work, unsigned devices, unsigned shards, unsigned mask,
+                      const unsigned *room, uint16_t *shares)
+{
+    double ends = 0;
+    memset(shares, 0, VTI_PLAN_DEVICES_MAX * sizeof *shares);
+    for (unsigned given = pour(work, devices, shards, mask, room, shares); given < shards; given++) {
+        int d = next_device(work, devices, shards, mask, room, shares, &ends);
+        if (d < 0) return false;
+        shares[d]++;
+    }
+    /* When nobody could end earlier with a shard of the slowest, no spread is better: one in which
+     * the slowest has fewer gives somebody else more. Every move is towards such a spread. */
+    for (unsigned moved = 0; moved < shards; moved++) {
+        unsigned slowest = 0;
+        double last = -1;
+        for (unsigned d = 0; d < devices; d++) {
+            double t = vti_plan_work_seconds(&work[d], shares[d]);
+            if (t > last) last = t, slowest = d;
+        }
+        int d = next_device(work, devices, shards, mask & ~(1u << slowest), room, shares, &ends);
+        if (d < 0 || ends >= last) break;
+        shares[slowest]--, shares[d]++;
+    }
+    return true;
+}
