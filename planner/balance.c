@@ -66,7 +66,8 @@ bool vti_plan_balance(const plan_work *work, unsigned devices, unsigned shards, 
 {
     double ends = 0;
     memset(shares, 0, VTI_PLAN_DEVICES_MAX * sizeof *shares);
-    for (unsigned given = pour(work, devices, shards, mask, room, shares); given < shards; given++) {
+    unsigned given = pour(work, devices, shards, mask, room, shares);
+    for (; given < shards; given++) {
         int d = next_device(work, devices, shards, mask, room, shares, &ends);
         if (d < 0) return false;
         shares[d]++;

@@ -24,7 +24,8 @@ static vti_plan_place whole(const vti_plan_request *r, unsigned u, unsigned d)
 
 static double whole_bytes(const vti_plan_request *r, unsigned u)
 {
-    return vti_plan_shard_bytes(r, u) * vti_plan_shards(r, u) + vti_plan_class_of(r, u)->shared_bytes;
+    return vti_plan_shard_bytes(r, u) * vti_plan_shards(r, u) +
+           vti_plan_class_of(r, u)->shared_bytes;
 }
 
 static double whole_seconds(const vti_plan_request *r, vti_plan_phase phase, unsigned u, unsigned d)
@@ -70,8 +71,8 @@ static void search_single(const vti_plan_request *r, vti_plan *plan)
 
 /* --- MP --------------------------------------------------------------------------------------- */
 
-/* Runs of units in device order, each device's as long as its weight says; when `bounded`, what does
- * not fit is left to the devices after it, and at last to any that has room. */
+/* Runs of units in device order, each device's as long as its weight says; when `bounded`, what
+ * does not fit is left to the devices after it, and at last to any that has room. */
 static void runs(const vti_plan_request *r, const double *weight, bool bounded, vti_plan *plan)
 {
     unsigned devices = r->cluster->devices, d = 0;

@@ -7,7 +7,7 @@
 
 static bool amount(double x) { return isfinite(x) && x >= 0; }
 
-/* Sums of whole numbers below 2^53 are exact, so that memory never depends on the order of units. */
+/* Sums of whole numbers below 2^53 are exact: memory never depends on the order of units. */
 static bool byte_count(double x) { return amount(x) && x < 0x1p44 && x == floor(x); }
 
 static const char *check_device(const vti_plan_device *device)

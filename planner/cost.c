@@ -140,7 +140,8 @@ double vti_plan_unit_seconds(const vti_plan_request *r, vti_plan_phase phase, un
 }
 
 /* Units come in long alternating runs: what is like two units before takes as long. */
-double vti_plan_seconds(const vti_plan_request *r, vti_plan_phase phase, const vti_plan_place *places)
+double vti_plan_seconds(const vti_plan_request *r, vti_plan_phase phase,
+                        const vti_plan_place *places)
 {
     double sum = 0, last[2] = {0};
     for (unsigned u = 0; u < r->model->units; u++) {

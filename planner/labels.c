@@ -1,8 +1,8 @@
 /* Label setting: beginnings of paths, unit by unit, with the time and the memory they took. A label
- * is dropped if another one in its state is as fast and leaves as much memory, if no rest of its way
- * fits, or if every rest is slower than a plan that is known. That last test is sharp, as the least
- * that the rest can cost is known at prices that count memory (s->to_go). Without bound on the
- * labels kept this would be exact; with it, the nearest to their bounds are kept. */
+ * is dropped if another one in its state is as fast and leaves as much memory, if no rest of its
+ * way fits, or if every rest is slower than a plan that is known. That last test is sharp, as the
+ * least that the rest can cost is known at prices that count memory (s->to_go). As long as no other
+ * label had to be dropped, the result is exact. */
 #include "search.h"
 
 #include <string.h>
@@ -12,6 +12,7 @@ typedef struct label_run {
     unsigned keep;      /* labels per unit and state */
     double prepaid;     /* the budgets at their prices */
     bool dropped;       /* a label was dropped that may have led to the best */
+    unsigned steps;     /* tried in this unit */
 } label_run;
 
 static plan_label *labels_of(const label_run *run, unsigned unit, unsigned state)
@@ -83,6 +84,7 @@ static bool step(label_run *run, unsigned unit, const plan_label *label, uint32_
     plan_search *s = run->s;
     const plan_option *o = &s->option[option];
     plan_label next;
+    run->steps++;
     double seconds = vti_plan_step_seconds(s, &s->group[s->group_of[unit]], o, from, state);
     next.seconds = label->seconds + seconds;
     next.paid = label->paid + seconds + (o->priced_s - o->compute_s);
@@ -169,26 +171,54 @@ static void begin(label_run *run)
     s->labels[0][0] = 1;
 }
 
-/* As many as time allows; few are no better than what is known already. */
 static unsigned labels_to_keep(const plan_search *s)
 {
-    enum { EFFORT = 600, USEFUL = 24 };
-    unsigned keep = EFFORT / s->units, most = LABELS_MAX / (s->units * s->states);
-    if (keep < USEFUL) return 0;
-    if (keep > STATE_LABELS_MAX) keep = STATE_LABELS_MAX;
-    return keep < most ? keep : most;
+    unsigned most = LABELS_MAX / (s->units * s->states);
+    return most < STATE_LABELS_MAX ? most : STATE_LABELS_MAX;
+}
+
+/* The labels of a unit, the best bounds first. */
+static unsigned sort_labels(const label_run *run, unsigned unit, uint32_t *sorted)
+{
+    plan_search *s = run->s;
+    unsigned n = 0;
+    for (unsigned state = 0; state < s->states; state++) {
+        uint32_t at = (uint32_t)(labels_of(run, unit, state) - s->label);
+        for (unsigned i = 0; i < s->labels[unit][state]; i++) sorted[n++] = at + i;
+    }
+    for (unsigned gap = n / 2; gap > 0; gap /= 2)
+        for (unsigned i = gap; i < n; i++) {
+            uint32_t moved = sorted[i];
+            unsigned j = i;
+            for (; j >= gap && s->label[sorted[j - gap]].bound > s->label[moved].bound; j -= gap)
+                sorted[j] = sorted[j - gap];
+            sorted[j] = moved;
+        }
+    return n;
+}
+
+static void expand_all(label_run *run, unsigned unit, unsigned most_steps)
+{
+    uint32_t sorted[STATES_MAX * STATE_LABELS_MAX];
+    unsigned n = sort_labels(run, unit - 1, sorted);
+    run->steps = 0;
+    for (unsigned i = 0; i < n; i++) {
+        unsigned state = sorted[i] / run->keep % run->s->states;
+        if (run->steps > most_steps) {
+            run->dropped = true;
+            return;
+        }
+        expand(run, unit, state, sorted[i]);
+    }
 }
 
 bool vti_plan_labels(plan_search *s)
 {
+    enum { STEPS = 60000, USEFUL = 4000 };
     label_run run = {.s = s, .keep = labels_to_keep(s)};
-    if (run.keep == 0) return false;
+    if (STEPS / s->units < USEFUL && s->best_s < NEVER) return false;
     begin(&run);
-    for (unsigned u = 1; u < s->units; u++)
-        for (unsigned from = 0; from < s->states; from++) {
-            uint32_t at = (uint32_t)(labels_of(&run, u - 1, from) - s->label);
-            for (unsigned i = 0; i < s->labels[u - 1][from]; i++) expand(&run, u, from, at + i);
-        }
+    for (unsigned u = 1; u < s->units; u++) expand_all(&run, u, STEPS / s->units);
     const plan_label *last = labels_of(&run, s->units - 1, 0), *best = NULL;
     for (unsigned i = 0; i < s->labels[s->units - 1][0]; i++)
         if (!best || last[i].seconds < best->seconds) best = &last[i];

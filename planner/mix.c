@@ -1,7 +1,7 @@
 /* The best mixture of paths: a linear program whose columns are paths, found one by one as the best
- * path at the program's own prices (Dantzig and Wolfe). Its value bounds all plans that fit. As units
- * of a class are alike, the mixture becomes a plan by following one path for its part of the units,
- * then the next: only the seams cost extra. */
+ * path at the program's own prices (Dantzig and Wolfe). Its value bounds all plans that fit. As
+ * units of a class are alike, the mixture becomes a plan by following one path for its part of the
+ * units, then the next: only the seams cost extra. */
 #include "search.h"
 
 #include <string.h>

@@ -98,10 +98,10 @@ typedef struct vti_plan_request {
     double ttft_s, tpot_s; /* the QoS */
 } vti_plan_request;
 
-/* The device `from`, which has the residual stream, sends it to those that need it and lack it: the
- * devices with shards, and `home` unless the unit is HEAD. Star: the partial sums go to `home`, which
- * alone has the stream afterwards. Exchange: those with shards, of whom `home` is the first, send
- * them to each other, and all have it. */
+/* The device `from`, which has the residual stream, sends it to those that need it and lack it:
+ * the devices with shards, and `home` unless the unit is HEAD. Star: the partial sums go to `home`,
+ * which alone has the stream afterwards. Exchange: those with shards, of whom `home` is the first,
+ * send them to each other, and all have it. */
 typedef struct vti_plan_place {
     uint8_t from, home;
     uint8_t exchange; /* 0 or 1 */
@@ -158,8 +158,9 @@ const char *vti_plan_search_name(vti_plan_search_kind kind);
 size_t vti_plan_scratch_bytes(void);
 
 /* Fills all of *plan. The request must be sound. Returns plan->feasible; if false, the plan is the
- * nearest that was found and shortfall_bytes says what each device lacks for it. `incumbent`, if not
- * NULL, is another plan for the same model: dp's is not slower per token if that one still fits. */
+ * nearest that was found and shortfall_bytes says what each device lacks for it. `incumbent`, if
+ * not NULL, is a plan for the same model, such as the one in force: dp's is not slower per token
+ * as long as that one fits. */
 bool vti_plan_search(const vti_plan_request *request, vti_plan_search_kind kind,
                      const vti_plan *incumbent, void *scratch, vti_plan *plan);
 

@@ -199,13 +199,19 @@ bool vti_plan_repair(plan_search *s)
 {
     uint16_t shares[VTI_PLAN_UNITS_MAX][VTI_PLAN_DEVICES_MAX];
     repair_run run = {.s = s, .shares = shares};
-    for (unsigned u = 1; u < s->units; u++)
-        memcpy(shares[u], s->option[s->path_option[u]].shares, sizeof shares[u]);
+    memset(s->used, 0, sizeof s->used);
+    s->path_state[0] = 0;
+    for (unsigned u = 1; u < s->units; u++) {
+        double bytes[VTI_PLAN_DEVICES_MAX];
+        memcpy(shares[u], s->draft[u].shares, sizeof shares[u]);
+        unsigned state = s->state_of[vti_plan_holders(&s->draft[u])];
+        s->path_state[u] = (uint8_t)(state < s->states ? state : 0);
+        vti_plan_unit_bytes(s->request, u, &s->draft[u], &s->draft[u], bytes);
+        for (unsigned d = 0; d < s->devices; d++) s->used[d] += bytes[d];
+    }
     if (!relieve(&run)) return false;
     improve(&run);
-    for (unsigned u = 1; u < s->units; u++) {
-        s->draft[u] = (vti_plan_place){0};
+    for (unsigned u = 1; u < s->units; u++)
         memcpy(s->draft[u].shares, shares[u], sizeof shares[u]);
-    }
     return true;
 }

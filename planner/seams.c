@@ -120,7 +120,8 @@ static double move_seams(seams *m, double best)
                         moved.end[c] = (unsigned)end;
                         ordered &= end >= 0 && end <= (int)last;
                     }
-                    for (unsigned c = 0; c + 1 < n; c++) ordered &= moved.end[c] <= moved.end[c + 1];
+                    for (unsigned c = 0; c + 1 < n; c++)
+                        ordered &= moved.end[c] <= moved.end[c + 1];
                     if (!ordered) continue;
                     double t = judge(&moved);
                     if (t < best) best = t, *m = moved;
@@ -137,12 +138,10 @@ void vti_plan_sew(plan_search *s, const plan_mixture *mixture)
         m.penalty = vti_larger(m.penalty, 4 * s->bound_price[d]);
     add_up(s, mixture);
     move_seams(&m, sort_paths(&m));
-    memset(s->used, 0, sizeof s->used);
     for (unsigned i = 0, u = 1; i < mixture->parts; i++)
         for (const plan_path *path = path_of(&m, i); u <= m.end[i]; u++) {
             s->path_state[u] = path->state[u];
             s->path_option[u] = path->option[u];
-            for (unsigned d = 0; d < s->devices; d++)
-                s->used[d] += s->option[path->option[u]].bytes[d];
         }
+    vti_plan_path_places(s, s->draft);
 }

@@ -143,7 +143,7 @@ double vti_plan_work_seconds(const plan_work *work, unsigned share);
 double vti_plan_transfer_bytes(const vti_plan_request *r, vti_plan_phase phase, unsigned unit,
                                unsigned wire, unsigned width);
 
-/* Everyone in `others` sends to or is sent to by `center` at once; a group's airtime is used in turn. */
+/* `center` and everyone in `others` exchange at once; a group's airtime is used in turn. */
 double vti_plan_round_seconds(const vti_plan_cluster *cluster, unsigned center, unsigned others,
                               bool outward, double bytes);
 /* Everyone in `mask` sends to all others. */
@@ -159,21 +159,21 @@ void vti_plan_unit_bytes(const vti_plan_request *r, unsigned unit, const vti_pla
 /* Bytes of a shard and its KV rows. */
 double vti_plan_shard_bytes(const vti_plan_request *r, unsigned unit);
 
-/* --- baselines.c: every search but dp. Fills the places of both phases. ------------------------ */
+/* --- baselines.c: every search but dp. Fills the places of both phases. ----------------------- */
 
 void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan);
 
 /* --- balance.c -------------------------------------------------------------------------------- */
 
 /* The spread over `mask` whose slowest device is fastest; no device gets more than `room[d]` shards
- * (NULL: no bound). False if they do not fit. `work` has an entry per device. */
+ * (NULL: no bound). False if they do not fit. `work` has one entry per device. */
 bool vti_plan_balance(const plan_work *work, unsigned devices, unsigned shards, unsigned mask,
                       const unsigned *room, uint16_t *shares);
 
 /* --- tables.c: the phase's states, groups, options, transfer times ---------------------------- */
 
 void vti_plan_begin(plan_search *s, const vti_plan_request *r, vti_plan_phase phase);
-/* Prefill: groups by what decode has put where; what it holds is free, the budget is what is left. */
+/* Prefill: groups by what decode has where; what it holds is free, the budget is what is left. */
 void vti_plan_confine(plan_search *s, const vti_plan_place *decode);
 /* Adds the spreads that are not balanced, if there are few. */
 void vti_plan_add_uneven(plan_search *s);
@@ -199,7 +199,7 @@ double vti_plan_rehome(plan_search *s, vti_plan_place *places);
 /* For each unit and state, the least that is left to pay from there at s->price (s->to_go). */
 void vti_plan_backward(plan_search *s);
 
-/* --- confined.c, labels.c: searches when memory binds ------------------------------------------ */
+/* --- when memory binds ------------------------------------------------------------------------ */
 
 /* Fill s->best, s->best_s (NEVER: none was found that fits) and s->bound_s. */
 void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent);
@@ -210,11 +210,13 @@ bool vti_plan_fill(const plan_search *s, double stretch, vti_plan_place *places)
 void vti_plan_offer(plan_search *s, const vti_plan_place *places, double seconds);
 /* Finds the best mixture of paths, s->bound_s and s->bound_price; false if no mixture fits. */
 bool vti_plan_mix(plan_search *s, plan_mixture *mixture);
-/* Makes a path of a mixture that fits or nearly does. */
+/* Makes a draft of a mixture; it fits, or nearly so. */
 void vti_plan_sew(plan_search *s, const plan_mixture *mixture);
-/* Makes a draft of the path, with shards moved so that it fits and to make it faster; its homes are
- * still to be found. False if it cannot be made to fit. */
+/* Moves shards of the draft so that it fits, and to make it faster; the best homes are still to be
+ * found. False if it cannot be made to fit. */
 bool vti_plan_repair(plan_search *s);
+/* Rows of whole units, which nearly fit; false if the devices have too little memory together. */
+bool vti_plan_runs(plan_search *s, vti_plan_place *places);
 /* Looks for paths better than s->best that fit, with the prices of s->bound_price as guide. True if
  * there is none but those it found. */
 bool vti_plan_labels(plan_search *s);

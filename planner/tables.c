@@ -1,5 +1,5 @@
-/* What a phase's search looks up: transfer times by mask, who may have the residual stream, groups of
- * like units and the ways to spread them. */
+/* What a phase's search looks up: transfer times by mask, who may have the residual stream, groups
+ * of like units and the ways to spread them. */
 #include "search.h"
 
 #include <string.h>

@@ -16,10 +16,13 @@ typedef struct planner_case {
 void planner_random(planner_case *c, test_random *random, unsigned devices, unsigned layers,
                     unsigned shards_max, double tightness);
 
+/* So many; a tenth of it where programs are emulated. */
+unsigned planner_cases(unsigned cases);
+
 unsigned planner_below(test_random *random, unsigned n);
 
-/* Works out times and memory of a plan from the meaning of its fields, apart from planner/. NULL, or
- * which field says something else or what rule is broken. */
+/* Works out times and memory of a plan from the meaning of its fields, apart from planner/. NULL,
+ * or which field says something else or what rule is broken. */
 const char *planner_judge(const vti_plan_request *r, const vti_plan *plan);
 
 /* The same opinion on the time of one unit. */
