@@ -49,12 +49,13 @@ static unsigned pour(const plan_work *work, unsigned devices, unsigned shards, u
 }
 
 /* Who ends first with a shard more; -1 if nobody has room. */
-static int next_device(const plan_work *work, unsigned devices, unsigned shards, unsigned mask,
-                       const unsigned *room, const uint16_t *shares, double *ends)
+static int next_device(const plan_work *work, unsigned shards, unsigned mask, const unsigned *room,
+                       const uint16_t *shares, double *ends)
 {
     int best = -1;
-    for (unsigned d = 0; d < devices; d++) {
-        if (!(mask >> d & 1) || shares[d] >= room_of(room, d, shards)) continue;
+    for (; mask; mask &= mask - 1) {
+        unsigned d = (unsigned)__builtin_ctz(mask);
+        if (shares[d] >= room_of(room, d, shards)) continue;
         double t = vti_plan_work_seconds(&work[d], shares[d] + 1u);
         if (best < 0 || t < *ends) best = (int)d, *ends = t;
     }
@@ -68,7 +69,7 @@ bool vti_plan_balance(const plan_work *work, unsigned devices, unsigned shards, 
     memset(shares, 0, VTI_PLAN_DEVICES_MAX * sizeof *shares);
     unsigned given = pour(work, devices, shards, mask, room, shares);
     for (; given < shards; given++) {
-        int d = next_device(work, devices, shards, mask, room, shares, &ends);
+        int d = next_device(work, shards, mask, room, shares, &ends);
         if (d < 0) return false;
         shares[d]++;
     }
@@ -81,7 +82,7 @@ bool vti_plan_balance(const plan_work *work, unsigned devices, unsigned shards, 
             double t = vti_plan_work_seconds(&work[d], shares[d]);
             if (t > last) last = t, slowest = d;
         }
-        int d = next_device(work, devices, shards, mask & ~(1u << slowest), room, shares, &ends);
+        int d = next_device(work, shards, mask & ~(1u << slowest), room, shares, &ends);
         if (d < 0 || ends >= last) break;
         shares[slowest]--, shares[d]++;
     }

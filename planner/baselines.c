@@ -35,38 +35,41 @@ static double whole_seconds(const vti_plan_request *r, vti_plan_phase phase, uns
     return vti_plan_work_seconds(&work, vti_plan_shards(r, u));
 }
 
-/* Each place's stream comes from the one before. */
+/* Each place's stream comes from the home before. */
 static void link_up(const vti_plan *plan, vti_plan_place *places)
 {
     for (unsigned u = 1; u < plan->units; u++) places[u].from = places[u - 1].home;
 }
 
-static void copy_decode(vti_plan *plan)
+/* --- single ----------------------------------------------------------------------------------- */
+
+static double lack(const vti_plan_request *r, unsigned d, double bytes)
 {
-    memcpy(plan->place[VTI_PREFILL], plan->place[VTI_DECODE], sizeof plan->place[VTI_DECODE]);
+    const vti_plan_device *device = &r->cluster->device[d];
+    return vti_larger(bytes + device->scratch_bytes - device->memory_bytes, 0);
 }
 
-/* --- single ----------------------------------------------------------------------------------- */
+static void place_all(const vti_plan_request *r, unsigned d, vti_plan *plan)
+{
+    for (unsigned u = 0; u < plan->units; u++) plan->place[VTI_DECODE][u] = whole(r, u, d);
+    link_up(plan, plan->place[VTI_DECODE]);
+}
 
 static void search_single(const vti_plan_request *r, vti_plan *plan)
 {
-    int best = -1;
-    double best_s = 0, best_prefill = 0, best_lack = 0;
-    for (unsigned d = 0;; d++) {
-        bool last = d == r->cluster->devices;
-        unsigned on = last ? (unsigned)best : d;
-        for (unsigned u = 0; u < plan->units; u++) plan->place[VTI_DECODE][u] = whole(r, u, on);
-        link_up(plan, plan->place[VTI_DECODE]);
-        copy_decode(plan);
-        if (last) return;
-        vti_plan_evaluate(r, plan);
-        double lack = plan->shortfall_bytes[d] + (d ? plan->shortfall_bytes[0] : 0);
-        if (best >= 0 && lack > best_lack) continue;
-        if (best >= 0 && lack == best_lack &&
-            (plan->tpot_s > best_s || (plan->tpot_s == best_s && plan->ttft_s >= best_prefill)))
+    double best_s = 0, best_lack = 0, bytes = 0;
+    unsigned best = r->cluster->devices;
+    for (unsigned u = 1; u < plan->units; u++) bytes += whole_bytes(r, u);
+    for (unsigned d = 0; d < r->cluster->devices; d++) {
+        double lacks = lack(r, d, bytes) + (d ? lack(r, 0, 0) : 0);
+        place_all(r, d, plan);
+        double seconds = vti_plan_seconds(r, VTI_DECODE, plan->place[VTI_DECODE]);
+        if (best < r->cluster->devices &&
+            (lacks > best_lack || (lacks == best_lack && seconds >= best_s)))
             continue;
-        best = (int)d, best_lack = lack, best_s = plan->tpot_s, best_prefill = plan->ttft_s;
+        best = d, best_lack = lacks, best_s = seconds;
     }
+    place_all(r, best, plan);
 }
 
 /* --- MP --------------------------------------------------------------------------------------- */
@@ -92,7 +95,6 @@ static void runs(const vti_plan_request *r, const double *weight, bool bounded, 
         room[on] -= bytes;
         plan->place[VTI_DECODE][u] = whole(r, u, on);
     }
-    copy_decode(plan);
 }
 
 static void search_mp(const vti_plan_request *r, bool aware, vti_plan *plan)
@@ -142,21 +144,36 @@ static void memory_left(const vti_plan_request *r, double *left)
         left[d] = r->cluster->device[d].memory_bytes - r->cluster->device[d].scratch_bytes;
 }
 
+/* Whether unit u is like the one two before and has the same room: what was right there is here. */
+static bool again(const vti_plan_request *r, unsigned u, unsigned rooms[2][VTI_PLAN_DEVICES_MAX],
+                  const unsigned *room)
+{
+    bool same = u > 2 && r->model->unit_class[u] == r->model->unit_class[u - 2] &&
+                r->precision[u] == r->precision[u - 2] &&
+                memcmp(rooms[u % 2], room, sizeof rooms[0]) == 0;
+    memcpy(rooms[u % 2], room, sizeof rooms[0]);
+    return same;
+}
+
 static void search_tp(const vti_plan_request *r, bool aware, vti_plan *plan)
 {
     double left[VTI_PLAN_DEVICES_MAX];
-    unsigned room[VTI_PLAN_DEVICES_MAX], all = (1u << r->cluster->devices) - 1;
+    unsigned room[VTI_PLAN_DEVICES_MAX] = {0}, rooms[2][VTI_PLAN_DEVICES_MAX];
+    unsigned all = (1u << r->cluster->devices) - 1;
     memory_left(r, left);
     plan->place[VTI_DECODE][0] = whole(r, 0, 0);
     for (unsigned u = 1; u < plan->units; u++) {
         vti_plan_place *place = &plan->place[VTI_DECODE][u];
-        *place = (vti_plan_place){.wire = (uint8_t)r->wire};
-        shards_that_fit(r, u, left, room);
-        if (!aware || !balance(r, VTI_DECODE, u, all, room, place->shares))
-            even_shares(r, u, place->shares);
-        take(r, u, place, left);
+        if (aware) shards_that_fit(r, u, left, room);
+        if (again(r, u, rooms, room)) {
+            *place = place[-2];
+        } else {
+            *place = (vti_plan_place){.wire = (uint8_t)r->wire};
+            if (!aware || !balance(r, VTI_DECODE, u, all, room, place->shares))
+                even_shares(r, u, place->shares);
+        }
+        if (aware) take(r, u, place, left);
     }
-    copy_decode(plan);
 }
 
 /* --- greedy ----------------------------------------------------------------------------------- */
@@ -187,10 +204,12 @@ static bool greedy_place(const vti_plan_request *r, vti_plan_phase phase, unsign
 
 /* In prefill what decode holds is there already; a choice that needs more than is left gives way to
  * decode's. */
-static void greedy_prefill(const vti_plan_request *r, double *left, vti_plan *plan)
+static void greedy_prefill(const vti_plan_request *r, vti_plan *plan)
 {
     unsigned every[VTI_PLAN_DEVICES_MAX], from = 0;
-    copy_decode(plan);
+    double left[VTI_PLAN_DEVICES_MAX];
+    memory_left(r, left);
+    for (unsigned u = 1; u < plan->units; u++) take(r, u, &plan->place[VTI_DECODE][u], left);
     for (unsigned u = 1; u < plan->units; u++) {
         vti_plan_place place, *decode = &plan->place[VTI_DECODE][u];
         double with[VTI_PLAN_DEVICES_MAX], without[VTI_PLAN_DEVICES_MAX];
@@ -214,33 +233,36 @@ static void greedy_prefill(const vti_plan_request *r, double *left, vti_plan *pl
 static void search_greedy(const vti_plan_request *r, vti_plan *plan)
 {
     double left[VTI_PLAN_DEVICES_MAX];
-    unsigned room[VTI_PLAN_DEVICES_MAX], from = 0;
+    unsigned room[VTI_PLAN_DEVICES_MAX] = {0}, rooms[2][VTI_PLAN_DEVICES_MAX];
     memory_left(r, left);
     plan->place[VTI_DECODE][0] = whole(r, 0, 0);
     for (unsigned u = 1; u < plan->units; u++) {
         vti_plan_place *place = &plan->place[VTI_DECODE][u];
         shards_that_fit(r, u, left, room);
-        if (!greedy_place(r, VTI_DECODE, u, from, room, place)) *place = whole(r, u, 0);
+        if (again(r, u, rooms, room) && place[-1].home == place[-3].home)
+            *place = place[-2];
+        else if (!greedy_place(r, VTI_DECODE, u, place[-1].home, room, place))
+            *place = whole(r, u, 0);
         take(r, u, place, left);
-        from = place->home;
-    }
-    greedy_prefill(r, left, plan);
-}
-
-static void search(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan)
-{
-    switch (kind) {
-    case VTI_SEARCH_SINGLE: search_single(r, plan); return;
-    case VTI_SEARCH_EVEN_MP: search_mp(r, false, plan); return;
-    case VTI_SEARCH_EVEN_TP: search_tp(r, false, plan); return;
-    case VTI_SEARCH_AWARE_MP: search_mp(r, true, plan); return;
-    case VTI_SEARCH_AWARE_TP: search_tp(r, true, plan); return;
-    default: search_greedy(r, plan); return;
     }
 }
 
 void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan)
 {
-    search(r, kind, plan);
-    for (unsigned phase = 0; phase < VTI_PHASES; phase++) link_up(plan, plan->place[phase]);
+    switch (kind) {
+    case VTI_SEARCH_SINGLE: search_single(r, plan); break;
+    case VTI_SEARCH_EVEN_MP: search_mp(r, false, plan); break;
+    case VTI_SEARCH_EVEN_TP: search_tp(r, false, plan); break;
+    case VTI_SEARCH_AWARE_MP: search_mp(r, true, plan); break;
+    case VTI_SEARCH_AWARE_TP: search_tp(r, true, plan); break;
+    default: search_greedy(r, plan); break;
+    }
+    link_up(plan, plan->place[VTI_DECODE]);
+}
+
+void vti_plan_baseline_prefill(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan)
+{
+    memcpy(plan->place[VTI_PREFILL], plan->place[VTI_DECODE], sizeof plan->place[VTI_DECODE]);
+    if (kind == VTI_SEARCH_GREEDY) greedy_prefill(r, plan);
+    link_up(plan, plan->place[VTI_PREFILL]);
 }

@@ -108,8 +108,8 @@ void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent)
     if (incumbent && same_shape(s, incumbent) && fits(s, incumbent->place[VTI_DECODE]))
         vti_plan_offer(s, incumbent->place[VTI_DECODE],
                        vti_plan_seconds(s->request, VTI_DECODE, incumbent->place[VTI_DECODE]));
-    try_baseline(s, VTI_SEARCH_SINGLE);
-    try_baseline(s, VTI_SEARCH_GREEDY);
+    for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind < VTI_SEARCHES; kind++)
+        try_baseline(s, kind);
     plan_mixture mixture;
     memset(s->bound_price, 0, sizeof s->bound_price);
     if (vti_plan_mix(s, &mixture)) {

@@ -177,40 +177,85 @@ void vti_plan_path_places(const plan_search *s, vti_plan_place *places)
     }
 }
 
-static void given_option(const plan_group *g, const vti_plan_place *place, plan_option *option)
+/* The least of `at` with the transfer added. */
+static double least_sum(const double *at, const double *in, unsigned states)
 {
-    option->mask = vti_plan_mask(place);
-    option->compute_s = 0;
-    for (unsigned d = 0; option->mask >> d; d++)
-        option->compute_s =
-            vti_larger(option->compute_s, vti_plan_work_seconds(&g->work[d], place->shares[d]));
+    double a = NEVER, b = NEVER;
+    unsigned i = 0;
+    for (; i + 1 < states; i += 2) {
+        double x = at[i] + in[i], y = at[i + 1] + in[i + 1];
+        a = x < a ? x : a;
+        b = y < b ? y : b;
+    }
+    if (i < states && at[i] + in[i] < a) a = at[i] + in[i];
+    return a < b ? a : b;
+}
+
+/* A unit's shares as an option; what its steps cost: `hearing` receivers, then `rest` seconds. */
+typedef struct given_unit {
+    const plan_wires *wires;
+    double compute_s;
+    unsigned mask;
+    bool head;
+} given_unit;
+
+static given_unit given(const plan_search *s, unsigned u, const vti_plan_place *place)
+{
+    const plan_group *g = &s->group[s->group_of[u]];
+    given_unit unit = {.wires = &s->wire[g->wires], .head = is_head(s, u)};
+    for (unsigned d = 0; d < s->devices; d++) {
+        if (!place->shares[d]) continue;
+        unit.mask |= 1u << d;
+        unit.compute_s =
+            vti_larger(unit.compute_s, vti_plan_work_seconds(&g->work[d], place->shares[d]));
+    }
+    return unit;
+}
+
+static unsigned hearing(const plan_search *s, const given_unit *unit, unsigned after)
+{
+    unsigned holders = s->holders[after];
+    return holders & (holders - 1) || unit->head ? unit->mask : unit->mask | holders;
+}
+
+static double rest(const plan_search *s, const given_unit *unit, unsigned after)
+{
+    unsigned holders = s->holders[after];
+    if ((holders & (holders - 1)) == 0)
+        return unit->compute_s + unit->wires->out[unit->mask][__builtin_ctz(holders)];
+    return holders == unit->mask ? unit->compute_s + unit->wires->exchange[unit->mask] : NEVER;
+}
+
+static void rehome_unit(plan_search *s, unsigned u, const given_unit *unit)
+{
+    double inside = least_sum(s->at[u - 1], unit->wires->in[unit->mask], s->states);
+    for (unsigned after = 0; after < s->states; after++) {
+        s->at[u][after] = NEVER;
+        if (unit->head && after) continue;
+        double more = rest(s, unit, after);
+        if (more >= NEVER) continue;
+        unsigned m = hearing(s, unit, after);
+        double t = m == unit->mask ? inside
+                                   : least_sum(s->at[u - 1], unit->wires->in[m], s->states);
+        s->at[u][after] = t + more;
+    }
 }
 
 double vti_plan_rehome(plan_search *s, vti_plan_place *places)
 {
-    plan_option option;
     for (unsigned i = 0; i < s->states; i++) s->at[0][i] = i ? NEVER : s->embed_s;
     for (unsigned u = 1; u < s->units; u++) {
-        const plan_group *g = &s->group[s->group_of[u]];
-        given_option(g, &places[u], &option);
-        for (unsigned after = 0; after < s->states; after++) {
-            s->at[u][after] = NEVER;
-            if (is_head(s, u) && after) continue;
-            for (unsigned before = 0; before < s->states; before++)
-                s->at[u][after] = vti_smaller(
-                    s->at[u][after],
-                    s->at[u - 1][before] + vti_plan_step_seconds(s, g, &option, before, after));
-        }
+        given_unit unit = given(s, u, &places[u]);
+        rehome_unit(s, u, &unit);
     }
     for (unsigned u = s->units - 1, after = 0; u > 0; u--) {
-        const plan_group *g = &s->group[s->group_of[u]];
+        given_unit unit = given(s, u, &places[u]);
+        const double *in = unit.wires->in[hearing(s, &unit, after)];
+        double more = rest(s, &unit, after);
         unsigned before = 0;
-        given_option(g, &places[u], &option);
-        while (before + 1 < s->states &&
-               s->at[u - 1][before] + vti_plan_step_seconds(s, g, &option, before, after) !=
-                   s->at[u][after])
+        while (before + 1 < s->states && s->at[u - 1][before] + in[before] + more != s->at[u][after])
             before++;
-        vti_plan_write_place(s, u, places[u].shares, option.mask, before, after, &places[u]);
+        vti_plan_write_place(s, u, places[u].shares, unit.mask, before, after, &places[u]);
         after = before;
     }
     return s->at[s->units - 1][0];

@@ -59,9 +59,10 @@ void vti_plan_confined_prefill(plan_search *s)
         double bound = vti_plan_path(s) - prepaid(s);
         double used[VTI_PLAN_DEVICES_MAX];
         memcpy(used, s->used, sizeof used);
+        bool fits = vti_plan_path_fits(s);
         give_back(s);
         if (vti_plan_path_fits(s)) {
-            seconds = vti_plan_rehome(s, s->draft);
+            seconds = fits ? s->path_s : vti_plan_rehome(s, s->draft);
             vti_plan_offer(s, s->draft, seconds);
         }
         memcpy(s->used, used, sizeof used);

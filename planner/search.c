@@ -92,6 +92,7 @@ bool vti_plan_search(const vti_plan_request *r, vti_plan_search_kind kind,
         plan_prefill(s, plan);
     } else {
         vti_plan_baseline(r, kind, plan);
+        vti_plan_baseline_prefill(r, kind, plan);
     }
     vti_plan_evaluate(r, plan);
     return plan->feasible;

@@ -53,8 +53,9 @@ typedef struct plan_group {
 typedef struct plan_wires {
     unsigned input_width, output_width;
     double tokens;
-    double in[MASKS][STATES_MAX];                /* [receivers][state before] */
-    double out[MASKS][VTI_PLAN_DEVICES_MAX];     /* [senders][home] */
+    double from_one[VTI_PLAN_DEVICES_MAX][MASKS]; /* [sender][receivers] */
+    double in[MASKS][STATES_MAX];                 /* [receivers][state before] */
+    double out[MASKS][VTI_PLAN_DEVICES_MAX];      /* [senders][home] */
     double exchange[MASKS];
     uint8_t sender[MASKS][STATES_MAX];
 } plan_wires;
@@ -117,7 +118,7 @@ typedef struct plan_search {
     bool complete; /* the options are all there are */
 
     plan_group group[VTI_PLAN_UNITS_MAX + VTI_PLAN_CLASSES_MAX * VTI_PLAN_PRECISIONS];
-    plan_wires wire[VTI_PLAN_CLASSES_MAX];
+    plan_wires wire[VTI_PLAN_CLASSES_MAX + 1];
     plan_option option[OPTIONS_MAX];
     double to_go[VTI_PLAN_UNITS_MAX + 1][STATES_MAX];
     double bytes_to_go[VTI_PLAN_UNITS_MAX + 1];
@@ -159,9 +160,12 @@ void vti_plan_unit_bytes(const vti_plan_request *r, unsigned unit, const vti_pla
 /* Bytes of a shard and its KV rows. */
 double vti_plan_shard_bytes(const vti_plan_request *r, unsigned unit);
 
-/* --- baselines.c: every search but dp. Fills the places of both phases. ----------------------- */
+/* --- baselines.c: every search but dp --------------------------------------------------------- */
 
+/* Fills the places of decode; those of prefill, when decode's are there. */
 void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan);
+void vti_plan_baseline_prefill(const vti_plan_request *r, vti_plan_search_kind kind,
+                               vti_plan *plan);
 
 /* --- balance.c -------------------------------------------------------------------------------- */
 

@@ -40,30 +40,27 @@ static void fill_rounds(const vti_plan_cluster *cluster, unsigned center, bool o
     }
 }
 
-typedef double rounds[VTI_PLAN_DEVICES_MAX][MASKS]; /* [center][others] */
-
-static double from_any(const rounds in, unsigned holders, unsigned lacking, uint8_t *sender)
+static double from_any(const plan_wires *w, unsigned holders, unsigned lacking, uint8_t *sender)
 {
     double least = NEVER;
-    for (unsigned f = 0; holders >> f; f++)
-        if ((holders >> f & 1) && in[f][lacking] < least) {
-            least = in[f][lacking];
-            *sender = (uint8_t)f;
-        }
+    for (; holders; holders &= holders - 1) {
+        unsigned f = (unsigned)__builtin_ctz(holders);
+        if (w->from_one[f][lacking] < least) least = w->from_one[f][lacking], *sender = (uint8_t)f;
+    }
     return least;
 }
 
 /* Whether the exchange among `set` is never better than a star, whatever comes after it. */
-static bool never_better(const plan_search *s, const plan_wires *w, const rounds in, unsigned set)
+static bool never_better(const plan_search *s, const plan_wires *w, unsigned set)
 {
     uint8_t sender;
-    for (unsigned home = 0; set >> home; home++) {
-        if (!(set >> home & 1)) continue;
+    for (unsigned homes = set; homes; homes &= homes - 1) {
+        unsigned home = (unsigned)__builtin_ctz(homes);
         double star = w->out[set][home];
         bool better = false;
         for (unsigned next = s->usable; !better; next = (next - 1) & s->usable) {
-            better = star + in[home][next & ~(1u << home)] >
-                     w->exchange[set] + from_any(in, set, next & ~set, &sender);
+            better = star + w->from_one[home][next & ~(1u << home)] >
+                     w->exchange[set] + from_any(w, set, next & ~set, &sender);
             if (next == 0) break;
         }
         if (!better) return true;
@@ -71,52 +68,79 @@ static bool never_better(const plan_search *s, const plan_wires *w, const rounds
     return false;
 }
 
-static void add_sets(plan_search *s, const plan_wires *w, const rounds in)
+/* Exchanges of up to 4 devices are all tried, of more only pairs. */
+static unsigned most_in_set(const plan_search *s) { return bits(s->usable) <= 4 ? 4 : 2; }
+
+static void add_sets(plan_search *s, const plan_wires *w)
 {
-    unsigned most = bits(s->usable) <= 4 ? 4 : 2;
     for (unsigned set = 1; set <= s->usable; set++) {
-        if ((set & ~s->usable) || bits(set) < 2 || bits(set) > most) continue;
-        if (s->state_of[set] != STATES_MAX || never_better(s, w, in, set)) continue;
+        if ((set & ~s->usable) || bits(set) < 2 || bits(set) > most_in_set(s)) continue;
+        if (s->state_of[set] != STATES_MAX || never_better(s, w, set)) continue;
         s->state_of[set] = (uint8_t)s->states;
         s->holders[s->states++] = set;
     }
 }
 
-static void fill_wires(plan_search *s, plan_wires *w, unsigned unit, rounds in)
+static bool same_input(const plan_wires *a, const plan_wires *b)
 {
-    const vti_plan_request *r = s->request;
-    rounds out;
-    double in_bytes = vti_plan_transfer_bytes(r, s->phase, unit, r->wire, w->input_width);
-    double out_bytes = vti_plan_transfer_bytes(r, s->phase, unit, r->wire, w->output_width);
-    for (unsigned d = 0; d < s->devices; d++) {
-        if (!(s->usable >> d & 1)) continue;
-        fill_rounds(r->cluster, d, true, in_bytes, in[d]);
-        fill_rounds(r->cluster, d, false, out_bytes, out[d]);
-        for (unsigned m = 0; m < 1u << s->devices; m++) w->out[m][d] = out[d][m & ~(1u << d)];
-    }
-    unsigned most = bits(s->usable) <= 4 ? 4 : 2;
-    for (unsigned m = 0; m < 1u << s->devices; m++)
-        if ((m & ~s->usable) == 0 && bits(m) >= 2 && bits(m) <= most)
-            w->exchange[m] = vti_plan_exchange_seconds(r->cluster, m, out_bytes);
+    return a->input_width == b->input_width && a->tokens == b->tokens;
 }
 
-static void fill_states(const plan_search *s, plan_wires *w, const rounds in)
+/* The wires among those before w that have the same input; w itself if there are none. */
+static const plan_wires *like_input(const plan_search *s, const plan_wires *w)
 {
+    const plan_wires *like = s->wire;
+    while (!same_input(like, w)) like++;
+    return like;
+}
+
+static void fill_wires(plan_search *s, plan_wires *w, unsigned unit)
+{
+    const vti_plan_request *r = s->request;
+    const plan_wires *like = like_input(s, w);
+    double in = vti_plan_transfer_bytes(r, s->phase, unit, r->wire, w->input_width);
+    double out = vti_plan_transfer_bytes(r, s->phase, unit, r->wire, w->output_width);
+    if (like != w) memcpy(w->from_one, like->from_one, sizeof w->from_one);
+    for (unsigned d = 0; d < s->devices; d++) {
+        double to_one[MASKS];
+        if (!(s->usable >> d & 1)) continue;
+        if (like == w) fill_rounds(r->cluster, d, true, in, w->from_one[d]);
+        fill_rounds(r->cluster, d, false, out, to_one);
+        for (unsigned m = 0; m < 1u << s->devices; m++) w->out[m][d] = to_one[m & ~(1u << d)];
+    }
+    for (unsigned m = 0; m < 1u << s->devices; m++)
+        if ((m & ~s->usable) == 0 && bits(m) >= 2 && bits(m) <= most_in_set(s))
+            w->exchange[m] = vti_plan_exchange_seconds(r->cluster, m, out);
+}
+
+static void fill_states(const plan_search *s, plan_wires *w)
+{
+    const plan_wires *like = like_input(s, w);
+    if (like != w) {
+        memcpy(w->in, like->in, sizeof w->in);
+        memcpy(w->sender, like->sender, sizeof w->sender);
+        return;
+    }
     for (unsigned m = 0; m < 1u << s->devices; m++) {
         if (m & ~s->usable) continue;
         for (unsigned i = 0; i < s->states; i++) {
             w->sender[m][i] = 0;
-            w->in[m][i] = from_any(in, s->holders[i], m & ~s->holders[i], &w->sender[m][i]);
+            w->in[m][i] = from_any(w, s->holders[i], m & ~s->holders[i], &w->sender[m][i]);
         }
     }
 }
 
-/* One device each, and the sets that an exchange may be of use to: of up to 4 devices all, of more
- * only pairs. */
+static unsigned find_wires(plan_search *s, const plan_wires *wanted)
+{
+    unsigned i = 0;
+    while (i < s->wires &&
+           !(same_input(&s->wire[i], wanted) && s->wire[i].output_width == wanted->output_width))
+        i++;
+    return i;
+}
+
 static void add_wires(plan_search *s)
 {
-    unsigned of_wires[VTI_PLAN_CLASSES_MAX] = {0};
-    const vti_plan_request *r = s->request;
     s->wires = s->states = 0;
     memset(s->state_of, STATES_MAX, sizeof s->state_of);
     for (unsigned d = 0; d < s->devices; d++)
@@ -126,27 +150,17 @@ static void add_wires(plan_search *s)
         }
     for (unsigned g = 0; g < s->groups; g++) {
         plan_group *group = &s->group[g];
-        const vti_plan_class *class_ = vti_plan_class_of(r, group->unit);
-        double tokens = group->work[0].tokens;
-        for (group->wires = 0; group->wires < s->wires; group->wires++) {
-            const plan_wires *w = &s->wire[group->wires];
-            if (w->input_width == class_->input_width && w->output_width == class_->output_width &&
-                w->tokens == tokens)
-                break;
-        }
-        if (group->wires < s->wires) continue;
-        of_wires[s->wires] = group->unit;
-        plan_wires *w = &s->wire[s->wires++];
+        const vti_plan_class *class_ = vti_plan_class_of(s->request, group->unit);
+        plan_wires *w = &s->wire[s->wires];
         w->input_width = class_->input_width, w->output_width = class_->output_width;
-        w->tokens = tokens;
+        w->tokens = group->work[0].tokens;
+        group->wires = find_wires(s, w);
+        if (group->wires < s->wires) continue;
+        s->wires++;
+        fill_wires(s, w, group->unit);
+        if (group->unit + 1 < s->units) add_sets(s, w);
     }
-    for (unsigned pass = 0; pass < 2; pass++)
-        for (unsigned i = 0; i < s->wires; i++) {
-            rounds in;
-            fill_wires(s, &s->wire[i], of_wires[i], in);
-            if (pass) fill_states(s, &s->wire[i], in);
-            else if (of_wires[i] + 1 < s->units) add_sets(s, &s->wire[i], in);
-        }
+    for (unsigned i = 0; i < s->wires; i++) fill_states(s, &s->wire[i]);
 }
 
 /* --- groups and options ----------------------------------------------------------------------- */

@@ -40,7 +40,7 @@ static void every_plan(void **state)
     static vti_plan dp, other;
     unsigned feasible = 0, beyond = 0, cases = planner_cases(10000);
     for (unsigned i = 0; i < cases; i++) {
-        random_case(&c, &random, i % 3 * 0.45);
+        random_case(&c, &random, i % 4 * 0.4);
         bool found = plan_with(&c, VTI_SEARCH_DP, &dp), any = false;
         check(&c, &dp, i);
         for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind < VTI_SEARCHES; kind++) {
@@ -67,7 +67,7 @@ static void same_bits_everywhere(void **state)
     static vti_plan plan, again;
     uint64_t digest = 0xcbf29ce484222325;
     for (unsigned i = 0; i < 400; i++) {
-        random_case(&c, &random, i % 3 * 0.45);
+        random_case(&c, &random, i % 4 * 0.4);
         memset(scratch, (int)i, vti_plan_scratch_bytes());
         plan_with(&c, VTI_SEARCH_DP, &plan);
         plan_with(&c, VTI_SEARCH_DP, &again);
@@ -75,7 +75,7 @@ static void same_bits_everywhere(void **state)
         const unsigned char *bytes = (const unsigned char *)&plan;
         for (size_t b = 0; b < sizeof plan; b++) digest = (digest ^ bytes[b]) * 0x100000001b3;
     }
-    if (digest != 0x1) fail_msg("the digest is 0x%016llx", (unsigned long long)digest);
+    if (digest != 0x9179fc9975fc36dc) fail_msg("the digest is 0x%016llx", (unsigned long long)digest);
 }
 
 /* --- more never hurts ------------------------------------------------------------------------- */
@@ -110,7 +110,7 @@ static void more_never_hurts(void **state)
     unsigned cases = planner_cases(10000), compared = 0, slower = 0;
     double sum = 0;
     for (unsigned i = 0; i < cases; i++) {
-        random_case(&c, &random, i % 3 * 0.45);
+        random_case(&c, &random, i % 4 * 0.4);
         if (!plan_with(&c, VTI_SEARCH_DP, &before)) continue;
         improve(&c, &random);
         compared++;
@@ -125,7 +125,7 @@ static void more_never_hurts(void **state)
     }
     print_message("searched anew: %u of %u slower, by %.2f %% in the mean\n", slower, compared,
                   slower ? 100 * sum / slower : 0);
-    assert_true(slower <= compared / 50);
+    assert_true(slower <= compared / 100);
 }
 
 /* --- the best there is ------------------------------------------------------------------------ */
