@@ -543,6 +543,30 @@ vt_status vt_session_save(vt_session *session, const char *path, const void *blo
 vt_status vt_session_load(vt_session *session, const char *path, const void **blob,
                           size_t *blob_bytes, vt_error *err);
 
+/* --- calibration ---
+ * How much the input channels of each matrix matter: the mean squares of the activations that meet
+ * them, counted while a session computes a text. vt_pack rounds weights better with it. */
+typedef struct vt_calibration vt_calibration;
+
+typedef struct vt_calibration_stats {
+    uint64_t tokens;
+    uint32_t inputs; /* of all matrices; several may have the same */
+    uint32_t unseen; /* of these, experts that no token was sent to: nothing is known of them */
+} vt_calibration_stats;
+
+/* Counts what the session computes from now on, until the close, which comes before the session's.
+ * For the output matrix only positions count whose logits were asked for (vt_session_feed_logits).
+ * ERR_ARGUMENT for a session on a cluster; ERR_BUSY: the session has one. */
+vt_status vt_calibration_open(vt_session *session, vt_calibration **out, vt_error *err);
+void vt_calibration_close(vt_calibration *calibration);
+
+void vt_calibration_get_stats(const vt_calibration *calibration, vt_calibration_stats *out);
+
+/* Writes what was counted so far, whole or not at all. ERR_ARGUMENT: nothing was; ERR_FORMAT: the
+ * model's activations are not finite. The file is bound to the model; docs/importance.md has the
+ * format. */
+vt_status vt_calibration_save(const vt_calibration *calibration, const char *path, vt_error *err);
+
 /* Memory that one device needs to run a model by itself. */
 typedef struct vt_memory_need {
     uint64_t weight_bytes;  /* repacked for the kernels; embeddings are read from the file */

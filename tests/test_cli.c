@@ -18,7 +18,7 @@ static void help(void **state)
 {
     (void)state;
     static const char *const commands[] = {"run",      "worker", "inspect",
-                                           "tokenize", "logits", "ppl"};
+                                           "tokenize", "logits", "ppl", "calibrate"};
     test_cli_expect("RUN --help", 0, "voltron-run", NULL);
     test_cli_expect("RUN", 2, NULL, "Usage");
     test_cli_expect("RUN --version", 0, "voltron-run 0.", NULL);

@@ -6,8 +6,8 @@
 #include "cli.h"
 
 static const cli_command *const commands[] = {
-    &cli_run,    &cli_worker,   &cli_inspect, &cli_pack,
-    &cli_verify, &cli_tokenize, &cli_logits, &cli_ppl,
+    &cli_run,    &cli_worker,    &cli_inspect,  &cli_pack,
+    &cli_verify, &cli_calibrate, &cli_tokenize, &cli_logits, &cli_ppl,
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

@@ -1,0 +1,191 @@
+#include "importance.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model_identity.h"
+#include "save_stream.h"
+
+/* --- inputs ----------------------------------------------------------------------------------- */
+
+/* Inputs of a layer: attention's two, the (shared) FFN's two, and two per expert. */
+enum { OF_ATTN, OF_ATTN_OUT, OF_FFN, OF_FFN_DOWN, OF_EXPERTS };
+
+static uint32_t inputs_of_layer(uint32_t experts) { return OF_EXPERTS + 2 * experts; }
+
+static void add_input(vti_importance *im, const vti_hparams *p, vti_role role, uint32_t layer,
+                      uint32_t slice)
+{
+    uint32_t cols = vti_role_shape_of(p, role).cols;
+    im->inputs[im->count++] = (vti_importance_input){role, layer, slice, cols, 0, NULL};
+    im->value_count += cols;
+}
+
+static void list_inputs(vti_importance *im, const vti_hparams *p)
+{
+    for (uint32_t layer = 0; layer < p->layers; layer++) {
+        add_input(im, p, VTI_ATTN_Q, layer, 0);
+        add_input(im, p, VTI_ATTN_OUT, layer, 0);
+        add_input(im, p, p->experts ? VTI_SHARED_GATE : VTI_FFN_GATE, layer, 0);
+        add_input(im, p, p->experts ? VTI_SHARED_DOWN : VTI_FFN_DOWN, layer, 0);
+        for (uint32_t e = 0; e < p->experts; e++) {
+            add_input(im, p, VTI_EXPERTS_GATE, layer, e);
+            add_input(im, p, VTI_EXPERTS_DOWN, layer, e);
+        }
+    }
+    add_input(im, p, VTI_OUTPUT, p->layers, 0);
+}
+
+vt_status vti_importance_new(const vti_hparams *hparams, vti_importance **out, vt_error *err)
+{
+    *out = NULL;
+    vti_importance *im = calloc(1, sizeof *im);
+    if (!im) return vti_fail(err, VT_ERR_MEMORY, "no memory for importances");
+    im->layers = hparams->layers;
+    im->experts = hparams->experts;
+    size_t count = (size_t)im->layers * inputs_of_layer(im->experts) + 1;
+    im->inputs = calloc(count, sizeof *im->inputs);
+    if (im->inputs) list_inputs(im, hparams);
+    im->values = calloc((size_t)im->value_count + 1, sizeof *im->values);
+    if (!im->inputs || !im->values) {
+        vti_importance_free(im);
+        return vti_fail(err, VT_ERR_MEMORY, "no memory for importances");
+    }
+    float *at = im->values;
+    for (uint32_t i = 0; i < im->count; i++) {
+        im->inputs[i].mean = at;
+        at += im->inputs[i].cols;
+    }
+    *out = im;
+    return VT_OK;
+}
+
+void vti_importance_free(vti_importance *importance)
+{
+    if (!importance) return;
+    free(importance->inputs);
+    free(importance->values);
+    free(importance);
+}
+
+/* Place of a role's input among those of its layer; -1 if it has none there. */
+static int place_of(vti_role role, uint32_t slice)
+{
+    switch (role) {
+    case VTI_ATTN_Q: case VTI_ATTN_K: case VTI_ATTN_V: return OF_ATTN;
+    case VTI_ATTN_OUT: return OF_ATTN_OUT;
+    case VTI_FFN_GATE: case VTI_FFN_UP: return OF_FFN;
+    case VTI_SHARED_GATE: case VTI_SHARED_UP: return OF_FFN;
+    case VTI_ROUTER: case VTI_SHARED_ROUTER: return OF_FFN;
+    case VTI_FFN_DOWN: case VTI_SHARED_DOWN: return OF_FFN_DOWN;
+    case VTI_EXPERTS_GATE: case VTI_EXPERTS_UP: return (int)(OF_EXPERTS + 2 * slice);
+    case VTI_EXPERTS_DOWN: return (int)(OF_EXPERTS + 2 * slice + 1);
+    default: return -1;
+    }
+}
+
+vti_importance_input *vti_importance_input_of(const vti_importance *im, uint32_t layer,
+                                              vti_role role, uint32_t slice)
+{
+    if (role == VTI_OUTPUT) return &im->inputs[im->count - 1];
+    int place = place_of(role, slice);
+    if (layer >= im->layers || place < 0 || (place >= OF_EXPERTS && slice >= im->experts))
+        return NULL;
+    return &im->inputs[layer * inputs_of_layer(im->experts) + (uint32_t)place];
+}
+
+const float *vti_importance_of(void *importance, uint32_t layer, vti_role role, uint32_t slice)
+{
+    const vti_importance_input *in = vti_importance_input_of(importance, layer, role, slice);
+    return in && in->tokens ? in->mean : NULL;
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+enum { VERSION = 1 };
+static const uint8_t prefix[VTI_SAVE_PREFIX_BYTES] = {'V', 'T', 'I', 'M', VERSION, 0, 0, 0};
+static const char what[] = "importance file";
+
+vt_status vti_importance_save(const vti_importance *im, const char *path, const vt_gguf *gguf,
+                              vt_error *err)
+{
+    vti_save_writer *w;
+    vti_model_identity identity;
+    VTI_TRY(vti_save_writer_open(path, prefix, &w, err));
+    vti_model_identity_of(gguf, &identity);
+    vti_save_write(w, identity.shape, sizeof identity.shape);
+    vti_save_write(w, identity.weights, sizeof identity.weights);
+    vti_save_write_u32(w, im->count);
+    for (uint32_t i = 0; i < im->count; i++) {
+        const vti_importance_input *in = &im->inputs[i];
+        vti_save_write_u32(w, (uint32_t)in->role);
+        vti_save_write_u32(w, in->layer);
+        vti_save_write_u32(w, in->slice);
+        vti_save_write_u32(w, in->cols);
+        vti_save_write_u64(w, in->tokens);
+        vti_save_write(w, in->mean, in->cols * sizeof *in->mean);
+    }
+    return vti_save_writer_commit(w, err);
+}
+
+static vt_status check_identity(vti_save_reader *r, const char *path, const vt_gguf *gguf,
+                                vt_error *err)
+{
+    vti_model_identity own, found;
+    VTI_TRY(vti_save_read(r, found.shape, sizeof found.shape, err));
+    VTI_TRY(vti_save_read(r, found.weights, sizeof found.weights, err));
+    vti_model_identity_of(gguf, &own);
+    bool shape = memcmp(own.shape, found.shape, sizeof own.shape) == 0;
+    if (shape && memcmp(own.weights, found.weights, sizeof own.weights) == 0) return VT_OK;
+    VTI_TRY(vti_save_skip_rest(r, err)); /* or is it damaged? */
+    return vti_fail(err, VT_ERR_ARGUMENT,
+                    "%s: this %s was measured on another model than %s: the %s differ; "
+                    "\"voltron-run calibrate\" makes one for it",
+                    path, what, vti_gguf_name(gguf),
+                    shape ? "weights" : "hyperparameters or the tokenizer");
+}
+
+static vt_status read_input(vti_save_reader *r, vti_importance_input *in, vt_error *err)
+{
+    uint32_t found[4];
+    for (int i = 0; i < 4; i++) VTI_TRY(vti_save_read_u32(r, &found[i], err));
+    VTI_TRY(vti_save_read_u64(r, &in->tokens, err));
+    if (found[0] != (uint32_t)in->role || found[1] != in->layer || found[2] != in->slice ||
+        found[3] != in->cols)
+        return vti_save_damaged(r, "it names an input that the model does not have there", err);
+    VTI_TRY(vti_save_read(r, in->mean, in->cols * sizeof *in->mean, err));
+    bool zero = true;
+    for (uint32_t c = 0; c < in->cols; c++) {
+        if (!isfinite(in->mean[c]) || in->mean[c] < 0)
+            return vti_save_damaged(r, "an importance is no number, or negative", err);
+        zero = zero && in->mean[c] == 0;
+    }
+    if (in->tokens || zero) return VT_OK;
+    return vti_save_damaged(r, "an input that was never seen has an importance", err);
+}
+
+static vt_status read_inputs(vti_save_reader *r, vti_importance *im, vt_error *err)
+{
+    uint32_t count;
+    VTI_TRY(vti_save_read_u32(r, &count, err));
+    if (count != im->count) return vti_save_damaged(r, "its number of inputs is wrong", err);
+    for (uint32_t i = 0; i < count; i++) VTI_TRY(read_input(r, &im->inputs[i], err));
+    return vti_save_read_end(r, err);
+}
+
+vt_status vti_importance_load(const char *path, const vt_gguf *gguf, const vti_hparams *hparams,
+                              vti_importance **out, vt_error *err)
+{
+    vti_save_reader *r;
+    *out = NULL;
+    VTI_TRY(vti_save_reader_open(path, what, prefix, &r, err));
+    vt_status status = vti_importance_new(hparams, out, err);
+    if (status == VT_OK) status = check_identity(r, path, gguf, err);
+    if (status == VT_OK) status = read_inputs(r, *out, err);
+    vti_save_reader_close(r);
+    if (status == VT_OK) return VT_OK;
+    vti_importance_free(*out);
+    *out = NULL;
+    return status;
+}

@@ -1,0 +1,51 @@
+/* importance.h: how much the input channels of a model's matrices matter, measured on a text.
+ *
+ * An input is what one or several matrices are multiplied with; its importance is the mean of the
+ * squares of each of its channels. Quantising weighs errors with it (quantize_search.h). A file
+ * holds all inputs of one model; docs/importance.md has its format. */
+#ifndef VTI_IMPORTANCE_H
+#define VTI_IMPORTANCE_H
+
+#include "gguf.h"
+#include "roles.h"
+
+/* `role` is the first matrix that has this input: VTI_ATTN_Q, VTI_ATTN_OUT, VTI_FFN_GATE,
+ * VTI_FFN_DOWN, VTI_EXPERTS_GATE, VTI_EXPERTS_DOWN, VTI_SHARED_GATE, VTI_SHARED_DOWN, VTI_OUTPUT */
+typedef struct vti_importance_input {
+    vti_role role;
+    uint32_t layer, slice; /* VTI_OUTPUT: as of a layer behind the last */
+    uint32_t cols;
+    uint64_t tokens;       /* that were seen; 0: nothing is known, all of `mean` is 0 */
+    float *mean;           /* of squares: cols, finite and not negative */
+} vti_importance_input;
+
+typedef struct vti_importance {
+    uint32_t layers, experts;
+    uint32_t count;
+    vti_importance_input *inputs; /* in the order of layers, then as in a layer's arithmetic */
+    float *values;                /* of all inputs, one after the other */
+    uint64_t value_count;
+} vti_importance;
+
+/* All inputs of a model, nothing seen. */
+vt_status vti_importance_new(const vti_hparams *hparams, vti_importance **out, vt_error *err);
+void vti_importance_free(vti_importance *importance);
+
+/* The input of any matrix; NULL if the role is no matrix or has no input, as the embedding. */
+vti_importance_input *vti_importance_input_of(const vti_importance *importance, uint32_t layer,
+                                              vti_role role, uint32_t slice);
+
+/* Importance of a matrix' columns, or NULL if nothing is known of them. `importance`: a
+ * vti_importance. A vti_importance_fn. */
+const float *vti_importance_of(void *importance, uint32_t layer, vti_role role, uint32_t slice);
+
+/* Writes a file, whole or not at all. `gguf` is the model it was measured on. */
+vt_status vti_importance_save(const vti_importance *importance, const char *path,
+                              const vt_gguf *gguf, vt_error *err);
+
+/* Reads the file of this very model. ERR_FORMAT: it is damaged or something else; ERR_ARGUMENT: it
+ * was measured on another model. */
+vt_status vti_importance_load(const char *path, const vt_gguf *gguf, const vti_hparams *hparams,
+                              vti_importance **out, vt_error *err);
+
+#endif
