@@ -112,5 +112,7 @@ vt_status vt_calibration_save(const vt_calibration *c, const char *path, vt_erro
                                 "damaged");
         }
     }
-    return vti_importance_save(im, path, c->session->model->gguf, err);
+    vti_model_identity identity;
+    vti_model_get_identity(c->session->model, &identity);
+    return vti_importance_save(im, path, &identity, err);
 }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model_identity.h"
 #include "save_stream.h"
 
 /* --- inputs ----------------------------------------------------------------------------------- */
@@ -107,15 +106,13 @@ enum { VERSION = 1 };
 static const uint8_t prefix[VTI_SAVE_PREFIX_BYTES] = {'V', 'T', 'I', 'M', VERSION, 0, 0, 0};
 static const char what[] = "importance file";
 
-vt_status vti_importance_save(const vti_importance *im, const char *path, const vt_gguf *gguf,
-                              vt_error *err)
+vt_status vti_importance_save(const vti_importance *im, const char *path,
+                              const vti_model_identity *identity, vt_error *err)
 {
     vti_save_writer *w;
-    vti_model_identity identity;
     VTI_TRY(vti_save_writer_open(path, prefix, &w, err));
-    vti_model_identity_of(gguf, &identity);
-    vti_save_write(w, identity.shape, sizeof identity.shape);
-    vti_save_write(w, identity.weights, sizeof identity.weights);
+    vti_save_write(w, identity->shape, sizeof identity->shape);
+    vti_save_write(w, identity->weights, sizeof identity->weights);
     vti_save_write_u32(w, im->count);
     for (uint32_t i = 0; i < im->count; i++) {
         const vti_importance_input *in = &im->inputs[i];
@@ -129,21 +126,19 @@ vt_status vti_importance_save(const vti_importance *im, const char *path, const 
     return vti_save_writer_commit(w, err);
 }
 
-static vt_status check_identity(vti_save_reader *r, const char *path, const vt_gguf *gguf,
-                                vt_error *err)
+static vt_status check_identity(vti_save_reader *r, const char *path,
+                                const vti_model_identity *own, vt_error *err)
 {
-    vti_model_identity own, found;
+    vti_model_identity found;
     VTI_TRY(vti_save_read(r, found.shape, sizeof found.shape, err));
     VTI_TRY(vti_save_read(r, found.weights, sizeof found.weights, err));
-    vti_model_identity_of(gguf, &own);
-    bool shape = memcmp(own.shape, found.shape, sizeof own.shape) == 0;
-    if (shape && memcmp(own.weights, found.weights, sizeof own.weights) == 0) return VT_OK;
+    bool shape = memcmp(own->shape, found.shape, sizeof own->shape) == 0;
+    if (shape && memcmp(own->weights, found.weights, sizeof own->weights) == 0) return VT_OK;
     VTI_TRY(vti_save_skip_rest(r, err)); /* or is it damaged? */
     return vti_fail(err, VT_ERR_ARGUMENT,
-                    "%s: this %s was measured on another model than %s: the %s differ; "
-                    "\"voltron-run calibrate\" makes one for it",
-                    path, what, vti_gguf_name(gguf),
-                    shape ? "weights" : "hyperparameters or the tokenizer");
+                    "%s: this %s was measured on another model: its %s differ; "
+                    "\"voltron-run calibrate\" makes one for this model",
+                    path, what, shape ? "weights" : "hyperparameters or tokenizer");
 }
 
 static vt_status read_input(vti_save_reader *r, vti_importance_input *in, vt_error *err)
@@ -174,14 +169,15 @@ static vt_status read_inputs(vti_save_reader *r, vti_importance *im, vt_error *e
     return vti_save_read_end(r, err);
 }
 
-vt_status vti_importance_load(const char *path, const vt_gguf *gguf, const vti_hparams *hparams,
-                              vti_importance **out, vt_error *err)
+vt_status vti_importance_load(const char *path, const vti_hparams *hparams,
+                              const vti_model_identity *identity, vti_importance **out,
+                              vt_error *err)
 {
     vti_save_reader *r;
     *out = NULL;
     VTI_TRY(vti_save_reader_open(path, what, prefix, &r, err));
     vt_status status = vti_importance_new(hparams, out, err);
-    if (status == VT_OK) status = check_identity(r, path, gguf, err);
+    if (status == VT_OK) status = check_identity(r, path, identity, err);
     if (status == VT_OK) status = read_inputs(r, *out, err);
     vti_save_reader_close(r);
     if (status == VT_OK) return VT_OK;

@@ -6,7 +6,7 @@
 #ifndef VTI_IMPORTANCE_H
 #define VTI_IMPORTANCE_H
 
-#include "gguf.h"
+#include "model_identity.h"
 #include "roles.h"
 
 /* `role` is the first matrix that has this input: VTI_ATTN_Q, VTI_ATTN_OUT, VTI_FFN_GATE,
@@ -39,13 +39,14 @@ vti_importance_input *vti_importance_input_of(const vti_importance *importance, 
  * vti_importance. A vti_importance_fn. */
 const float *vti_importance_of(void *importance, uint32_t layer, vti_role role, uint32_t slice);
 
-/* Writes a file, whole or not at all. `gguf` is the model it was measured on. */
+/* Writes a file, whole or not at all, that is bound to the model it was measured on. */
 vt_status vti_importance_save(const vti_importance *importance, const char *path,
-                              const vt_gguf *gguf, vt_error *err);
+                              const vti_model_identity *identity, vt_error *err);
 
-/* Reads the file of this very model. ERR_FORMAT: it is damaged or something else; ERR_ARGUMENT: it
- * was measured on another model. */
-vt_status vti_importance_load(const char *path, const vt_gguf *gguf, const vti_hparams *hparams,
-                              vti_importance **out, vt_error *err);
+/* Reads the file of the model that has these hyperparameters and this identity. ERR_FORMAT: it is
+ * damaged or something else; ERR_ARGUMENT: it was measured on another model. */
+vt_status vti_importance_load(const char *path, const vti_hparams *hparams,
+                              const vti_model_identity *identity, vti_importance **out,
+                              vt_error *err);
 
 #endif

@@ -1,4 +1,5 @@
 /* pack_model.c: vt_pack. */
+#include "importance.h"
 #include "model.h"
 #include "pack.h"
 
@@ -10,6 +11,32 @@ static const vti_shard_source *source_of(const vt_model *model, vti_shard_builde
                            model->builder.own);
     builder->halves = true;
     return &builder->source;
+}
+
+static vt_status check_importance(const vt_model *model, vt_error *err)
+{
+    if (!model->store && model->builder.own < VTI_PRECISION_I4) return VT_OK;
+    return vti_fail(err, VT_ERR_ARGUMENT,
+                    "%s: nothing of it is rounded, so importance would change nothing; it is for "
+                    "GGUF files with more than about 4 bits per weight",
+                    vti_gguf_name(model->gguf));
+}
+
+static vt_status pack_with_importance(const vt_model *model, const vti_model_identity *identity,
+                                      const char *path, const vt_pack_params *params,
+                                      vt_error *err)
+{
+    vti_shard_builder builder;
+    vti_importance *importance;
+    VTI_TRY(check_importance(model, err));
+    VTI_TRY(vti_importance_load(params->importance_path, &model->hparams, identity, &importance,
+                                err));
+    const vti_shard_source *source = source_of(model, &builder);
+    builder.importance = vti_importance_of;
+    builder.importance_user = importance;
+    vt_status status = vti_pack(source, model->gguf, identity, path, params, err);
+    vti_importance_free(importance);
+    return status;
 }
 
 vt_status vt_pack(const vt_model *model, const char *path, const vt_pack_params *params,
@@ -24,9 +51,8 @@ vt_status vt_pack(const vt_model *model, const char *path, const vt_pack_params 
     if (model->vocabulary_only)
         return vti_fail(err, VT_ERR_ARGUMENT, "%s was opened without its weights",
                         vti_gguf_name(model->gguf));
-    if (params->importance_path)
-        return vti_fail(err, VT_ERR_UNSUPPORTED, "%s: importance profiles cannot be read yet",
-                        params->importance_path);
     vti_model_get_identity(model, &identity);
-    return vti_pack(source_of(model, &builder), model->gguf, &identity, path, params, err);
+    if (!params->importance_path)
+        return vti_pack(source_of(model, &builder), model->gguf, &identity, path, params, err);
+    return pack_with_importance(model, &identity, path, params, err);
 }

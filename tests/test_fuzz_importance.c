@@ -28,15 +28,14 @@ static int write_seeds(const char *folder)
 {
     char path[4096];
     size_t bytes, body_bytes;
-    vti_hparams hparams;
+    vti_model_identity identity;
     vti_importance *im;
-    const vt_gguf *gguf = open_model(&hparams);
-    require(vti_importance_new(&hparams, &im, NULL) == VT_OK, "there is memory");
+    require(vti_importance_new(open_model(&identity), &im, NULL) == VT_OK, "there is memory");
     for (uint32_t i = 0; i < im->count; i++) im->inputs[i].tokens = i;
     for (uint64_t i = im->inputs[0].cols; i < im->value_count; i++)
         im->values[i] = (float)(i % 4) / 2;
     snprintf(path, sizeof path, "%s/file", folder);
-    require(vti_importance_save(im, path, gguf, NULL) == VT_OK, "it is written");
+    require(vti_importance_save(im, path, &identity, NULL) == VT_OK, "it is written");
     vti_importance_free(im);
     uint8_t *file = test_read_file(path, &bytes);
     uint8_t *body = importance_file_unpack(file, bytes, &body_bytes);

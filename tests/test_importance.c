@@ -66,6 +66,7 @@ typedef struct opened {
     vt_session *session;
     vt_gguf *gguf;
     vti_hparams hparams;
+    vti_model_identity identity;
 } opened;
 
 static opened open_file(const char *path, uint32_t batch, uint32_t threads)
@@ -82,6 +83,7 @@ static opened open_file(const char *path, uint32_t batch, uint32_t threads)
         vt_gguf_open(path, &o.gguf, &err) != VT_OK ||
         vti_hparams_read(o.gguf, &o.hparams, &err) != VT_OK)
         fail_msg("%s", err.message);
+    vti_model_identity_of(o.gguf, &o.identity);
     return o;
 }
 
@@ -125,7 +127,7 @@ static vti_importance *load(const opened *o, const char *path)
 {
     vti_importance *im;
     vt_error err;
-    if (vti_importance_load(path, o->gguf, &o->hparams, &im, &err) != VT_OK)
+    if (vti_importance_load(path, &o->hparams, &o->identity, &im, &err) != VT_OK)
         fail_msg("%s", err.message);
     return im;
 }
@@ -400,7 +402,7 @@ static vt_status load_bytes(const unsigned char *bytes, size_t count, vti_import
     assert_true(memory >= 0 && write(memory, bytes, count) == (ssize_t)count);
     snprintf(name, sizeof name, "/proc/self/fd/%d", memory);
     *err = (vt_error){0};
-    vt_status status = vti_importance_load(name, whole.o.gguf, &whole.o.hparams, im, err);
+    vt_status status = vti_importance_load(name, &whole.o.hparams, &whole.o.identity, im, err);
     close(memory);
     assert_true((status == VT_OK) == (*im != NULL));
     assert_true(status == VT_OK || err->message[0]);
@@ -478,8 +480,8 @@ static void made_up_contents(void **state)
     assert_int_equal(load_body(longer, whole.body_count + 4, &err), VT_ERR_FORMAT);
     free(longer);
     vti_importance *im;
-    assert_int_equal(vti_importance_load(in_folder("none"), whole.o.gguf, &whole.o.hparams, &im,
-                                         &err),
+    assert_int_equal(vti_importance_load(in_folder("none"), &whole.o.hparams, &whole.o.identity,
+                                         &im, &err),
                      VT_ERR_IO);
     assert_null(im);
 }

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "../../src/importance.h"
-#include "../../src/model_identity.h"
 
 #define DEFAULT_MODEL "src/assets/stories-4m-f16.gguf"
 
@@ -25,12 +24,16 @@ static void require(bool condition, const char *what)
     abort();
 }
 
-static const vt_gguf *open_model(vti_hparams *hparams)
+static const vti_hparams *open_model(vti_model_identity *identity)
 {
     static vt_gguf *gguf;
-    if (!gguf) require(vt_gguf_open(DEFAULT_MODEL, &gguf, NULL) == VT_OK, "the model opens");
-    require(vti_hparams_read(gguf, hparams, NULL) == VT_OK, "its hyperparameters are right");
-    return gguf;
+    static vti_hparams hparams;
+    if (!gguf) {
+        require(vt_gguf_open(DEFAULT_MODEL, &gguf, NULL) == VT_OK, "the model opens");
+        require(vti_hparams_read(gguf, &hparams, NULL) == VT_OK, "its hyperparameters are right");
+    }
+    vti_model_identity_of(gguf, identity);
+    return &hparams;
 }
 
 static void check(const vti_importance *im)
@@ -45,14 +48,14 @@ static void check(const vti_importance *im)
 static void load_bytes(const uint8_t *file, size_t bytes)
 {
     char path[64];
-    vti_hparams hparams;
+    vti_model_identity identity;
     vti_importance *im;
     vt_error err = {.message = ""};
-    const vt_gguf *gguf = open_model(&hparams);
+    const vti_hparams *hparams = open_model(&identity);
     int memory = memfd_create("importance", MFD_CLOEXEC);
     require(memory >= 0 && write(memory, file, bytes) == (ssize_t)bytes, "memory for a file");
     snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
-    vt_status status = vti_importance_load(path, gguf, &hparams, &im, &err);
+    vt_status status = vti_importance_load(path, hparams, &identity, &im, &err);
     require(status == VT_OK || (!im && err.message[0]), "an error has a message");
     if (status == VT_OK) check(im);
     vti_importance_free(im);
@@ -71,9 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (!body) abort();
     memcpy(body, data + 1, body_bytes);
     if (data[0] != 2 && body_bytes >= sizeof(vti_model_identity)) {
-        vti_hparams hparams;
         vti_model_identity own;
-        vti_model_identity_of(open_model(&hparams), &own);
+        open_model(&own);
         memcpy(body, &own, sizeof own);
     }
     uint8_t *file = importance_file_pack(body, body_bytes, &packed_bytes);
