@@ -104,7 +104,7 @@ const float *vti_importance_of(void *importance, uint32_t layer, vti_role role, 
 
 enum { VERSION = 1 };
 static const uint8_t prefix[VTI_SAVE_PREFIX_BYTES] = {'V', 'T', 'I', 'M', VERSION, 0, 0, 0};
-static const char what[] = "importance file";
+static const char what[] = "calibration file";
 
 vt_status vti_importance_save(const vti_importance *im, const char *path,
                               const vti_model_identity *identity, vt_error *err)

@@ -1,6 +1,6 @@
 /* Runs the fuzz target over its corpus.
  *   test_fuzz_importance FILE …                 runs these files instead (a crash the fuzzer found)
- *   test_fuzz_importance --write-seeds FOLDER   writes an importance file of the default model there
+ *   test_fuzz_importance --write-seeds FOLDER   writes a calibration file of the default model there
  */
 #include "fuzz/fuzz_importance.c"
 #include "fuzz/replay.h"

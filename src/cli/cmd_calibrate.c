@@ -63,7 +63,7 @@ static int run(int argc, char **argv)
     const cli_option options[] = {
         {"text", 'f', CLI_STRING, &text_path, 0, 0, "FILE",
          "documents, separated by lines <|endoftext|>; - is stdin"},
-        {"output", 'o', CLI_STRING, &output, 0, 0, "FILE", "the importance file to write"},
+        {"output", 'o', CLI_STRING, &output, 0, 0, "FILE", "the calibration file to write"},
         {"json", 0, CLI_FLAG, &json, 0, 0, NULL, "print one JSON object"},
         CLI_COMPUTE_OPTIONS(c),
         {0},

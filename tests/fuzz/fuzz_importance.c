@@ -1,4 +1,4 @@
-/* fuzz_importance.c: any importance file for the default model (run from the repository's root). The
+/* fuzz_importance.c: any calibration file for the default model (run from the repository's root). The
  * first byte says what the rest is:
  *   0: a file
  *   1: the inside of one, which gets the right model's hashes and a right checksum

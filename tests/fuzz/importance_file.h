@@ -1,4 +1,4 @@
-/* importance_file.h: the inside of an importance file, out of it and into one, for tests. Such files
+/* importance_file.h: the inside of a calibration file, out of it and into one, for tests. Such files
  * are wrapped as session files are. */
 #ifndef VTI_FUZZ_IMPORTANCE_FILE_H
 #define VTI_FUZZ_IMPORTANCE_FILE_H
