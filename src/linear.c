@@ -8,6 +8,10 @@
  * costs as much as doing it. The same for activations to convert. */
 enum { LEAST_BYTES = 16384, ALIGNMENT = 64 };
 
+/* Bytes in a row that a thread should get of each link of a chain: the links lie apart, and a jump
+ * costs a wait for memory (docs/decisions.md). */
+enum { LEAST_RUN_BYTES = 65536 };
+
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 /* --- batches ----------------------------------------------------------------------------------- */
@@ -178,6 +182,21 @@ static size_t panel_work(const vti_batch *b, const vti_product *p)
     return bytes;
 }
 
+/* Panels that a thread should take at once because of chains, if there are enough for all. */
+static size_t chain_grain(const vti_batch *b, size_t panels, uint32_t threads)
+{
+    size_t most = 1;
+    for (uint32_t i = 0; i < b->product_count; i++) {
+        const vti_product *p = &b->products[i];
+        if (p->link_count < 2) continue;
+        const vti_tensor *w = b->links[p->first_link].w;
+        size_t run = LEAST_RUN_BYTES /
+                     b->kernels->matmul[w->type].packed_bytes(VTI_PANEL_ROWS, w->cols);
+        if (run > most) most = run;
+    }
+    return most < panels / threads ? most : panels / threads;
+}
+
 void vti_batch_run(vti_batch *b, vti_pool *pool)
 {
     size_t panels = 0, work = 1;
@@ -188,6 +207,8 @@ void vti_batch_run(vti_batch *b, vti_pool *pool)
         panels += panel_count(b, p);
         work += panel_count(b, p) * panel_work(b, p);
     }
-    if (panels) vti_pool_run(pool, panels, LEAST_BYTES * panels / work + 1, multiply_panels, b);
+    size_t grain = LEAST_BYTES * panels / work + 1;
+    size_t run = chain_grain(b, panels, vti_pool_threads(pool));
+    if (panels) vti_pool_run(pool, panels, grain > run ? grain : run, multiply_panels, b);
     b->product_count = b->link_count = 0;
 }
