@@ -87,7 +87,7 @@ typedef struct build {
     const vti_matmul_kernel *kernel; /* of the piece's type */
     uint32_t covered, skipped;
     bool quantised;          /* the piece's type is smaller than the file's */
-    const float *importance; /* of the piece's columns */
+    const float *importance; /* of the piece's columns; zeros behind it */
     unsigned char *rows;     /* 16 rows of the piece as a file has them */
     unsigned char *row;      /* one covered row, converted */
     float *floats;           /* the same as floats, zeros behind it */
@@ -119,12 +119,10 @@ static bool quantise_row(const build *j, const unsigned char *from, unsigned cha
     float *x = j->floats + j->skipped;
     if (!all_finite(x, piece->cols)) return false;
     memset(x + piece->cols, 0, (j->to->packed_cols - piece->cols) * sizeof *x);
-    const float *importance = j->importance;
-    if (importance && piece->cols != j->to->packed_cols) importance = NULL; /* nothing is behind it */
     if (j->to->type == VTI_Q8_0)
-        vti_quantize_i8(out, x, j->to->packed_cols, importance);
+        vti_quantize_i8(out, x, j->to->packed_cols, j->importance);
     else
-        vti_quantize_i4(out, x, j->to->packed_cols, importance);
+        vti_quantize_i4(out, x, j->to->packed_cols, j->importance);
     return true;
 }
 
@@ -210,12 +208,18 @@ static vt_status build_matrix(build *j, unsigned char *packed, vt_error *err)
     j->rows = malloc(VTI_PANEL_ROWS * floats * sizeof(float));
     j->row = malloc(floats * sizeof(float));
     j->floats = malloc(floats * sizeof(float));
-    vt_status status = j->rows && j->row && j->floats
+    float *importance = calloc(floats, sizeof(float));
+    if (importance && j->importance) {
+        memcpy(importance, j->importance, piece->cols * sizeof(float));
+        j->importance = importance;
+    }
+    vt_status status = j->rows && j->row && j->floats && importance
                            ? build_panels(j, packed, err)
                            : vti_fail(err, VT_ERR_MEMORY, "no memory to pack weights");
     free(j->rows);
     free(j->row);
     free(j->floats);
+    free(importance);
     return status;
 }
 
