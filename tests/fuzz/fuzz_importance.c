@@ -28,11 +28,13 @@ static const vti_hparams *open_model(vti_model_identity *identity)
 {
     static vt_gguf *gguf;
     static vti_hparams hparams;
+    static vti_model_identity own;
     if (!gguf) {
         require(vt_gguf_open(DEFAULT_MODEL, &gguf, NULL) == VT_OK, "the model opens");
         require(vti_hparams_read(gguf, &hparams, NULL) == VT_OK, "its hyperparameters are right");
+        vti_model_identity_of(gguf, &own);
     }
-    vti_model_identity_of(gguf, identity);
+    *identity = own;
     return &hparams;
 }
 
