@@ -123,15 +123,25 @@ static const plan_case cases[] = {
     {8, 128, false, 16},  {8, 128, false, 1.5}, {8, 128, false, 1.1},
 };
 
+static const struct {
+    plan_case of;
+    double slack;
+} precision_cases[] = {
+    {{4, 64, false, 16}, 1.5}, {{4, 64, false, 3}, 1.5}, {{4, 64, false, 3}, 3},
+    {{4, 64, false, 2}, 2},    {{4, 64, false, 1.2}, 2}, {{4, 64, true, 2}, 2},
+    {{4, 32, false, 2}, 2},    {{8, 64, false, 2}, 2},
+};
+
 typedef struct plan_bench {
     vti_plan_cluster cluster;
     vti_plan_model model;
     vti_plan_request request;
+    vti_plan_importance importance;
     vti_plan plan, greedy;
     void *scratch;
 } plan_bench;
 
-static double median_seconds(plan_bench *b, uint32_t repeats)
+static double search_seconds(plan_bench *b, uint32_t repeats)
 {
     double seconds[MOST_REPEATS];
     for (uint32_t i = 0; i < repeats; i++) {
@@ -142,16 +152,56 @@ static double median_seconds(plan_bench *b, uint32_t repeats)
     return bench_median(seconds, repeats);
 }
 
-static void show(plan_bench *b, const plan_case *c, const plan_options *o)
+static double allocate_seconds(plan_bench *b, vti_plan_allocation kind, uint32_t repeats)
+{
+    double seconds[MOST_REPEATS];
+    uint16_t order[VTI_PLAN_UNITS_MAX];
+    for (uint32_t i = 0; i < repeats; i++) {
+        double start = bench_now();
+        unsigned n = vti_plan_lowering_order(&b->request, &b->importance, false, order);
+        vti_plan_allocate(&b->request, &b->importance, order, n, kind, b->scratch, &b->plan);
+        seconds[i] = bench_now() - start;
+    }
+    return bench_median(seconds, repeats);
+}
+
+static void begin(plan_bench *b, const plan_case *c)
 {
     make_cluster(&b->cluster, c->devices);
     make_model(&b->model, c->layers, c->moe);
     b->request = (vti_plan_request){.cluster = &b->cluster, .model = &b->model,
                                     .wire = VTI_WIRE_F16, .prompt_tokens = 256,
-                                    .context_tokens = 4096, .ttft_s = 10, .tpot_s = 0.4};
+                                    .context_tokens = 4096, .ttft_s = 1000, .tpot_s = 1000};
     memset(b->request.precision, VTI_PLAN_I4, sizeof b->request.precision);
     share_memory(&b->cluster, &b->request, c->memory);
-    double seconds = median_seconds(b, o->repeats);
+}
+
+/* Precisions for as much memory as the model needs all in I4, times c->memory; important units at
+ * the ends. `slack`: TPOT allowed, times that of the best plan all in I4. */
+static void show_precisions(plan_bench *b, const plan_case *c, double slack, const plan_options *o)
+{
+    begin(b, c);
+    vti_plan_search(&b->request, VTI_SEARCH_DP, NULL, b->scratch, &b->plan);
+    b->request.tpot_s = slack * b->plan.tpot_s;
+    memset(b->request.precision, VTI_PLAN_F16, sizeof b->request.precision);
+    for (unsigned u = 0; u < b->model.units; u++)
+        b->importance.unit[u] = u < b->model.units / 2 ? b->model.units - u : u;
+    double enumerated = allocate_seconds(b, VTI_ALLOCATE_ENUMERATE, 1);
+    vti_plan one_by_one = b->plan;
+    double seconds = allocate_seconds(b, VTI_ALLOCATE_SEARCH, o->repeats);
+    unsigned count[VTI_PLAN_PRECISIONS] = {0};
+    for (unsigned u = 1; u < b->model.units; u++) count[b->plan.precision[u]]++;
+    printf(o->csv ? "%u,%u,%s,%.2f,%.2f,%.1f,%.0f,%u,%u,%u,%s\n"
+                  : "%7u %6u  %-5s %7.2f %6.2f %12.1f %12.0f %5u %5u %5u   %s\n",
+           c->devices, c->layers, c->moe ? "moe" : "dense", c->memory, slack, 1e6 * seconds,
+           1e6 * enumerated, count[VTI_PLAN_F16], count[VTI_PLAN_I8], count[VTI_PLAN_I4],
+           memcmp(one_by_one.precision, b->plan.precision, sizeof b->plan.precision) ? "no" : "yes");
+}
+
+static void show(plan_bench *b, const plan_case *c, const plan_options *o)
+{
+    begin(b, c);
+    double seconds = search_seconds(b, o->repeats);
     bool greedy = vti_plan_search(&b->request, VTI_SEARCH_GREEDY, NULL, b->scratch, &b->greedy);
     const vti_plan *p = &b->plan;
     printf(o->csv ? "%u,%u,%s,%.2f,%.1f,%.2f,%.3f,%.2f,%.2f\n"
@@ -182,6 +232,12 @@ int bench_plan(int argc, char **argv)
                "devices", "layers", "model", "memory", "search us", "TPOT ms", "gap %", "greedy ms",
                "TTFT s");
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) show(b, &cases[i], &o);
+        printf(o.csv ? "\n%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s\n"
+                     : "\n%7s %6s  %-5s %7s %6s %12s %12s %5s %5s %5s %s\n",
+               "devices", "layers", "model", "memory", "TPOT", "precision us", "enumerate us", "F16",
+               "I8", "I4", "same");
+        for (size_t i = 0; i < sizeof precision_cases / sizeof *precision_cases; i++)
+            show_precisions(b, &precision_cases[i].of, precision_cases[i].slack, &o);
     } else {
         code = bench_error(3, "no memory for the planner");
     }

@@ -78,7 +78,8 @@ const char *vti_plan_check_request(const vti_plan_request *r, unsigned *where)
         return "a model must have 2 to 258 units";
     if (r->model->classes > VTI_PLAN_CLASSES_MAX) return "a model must have at most 16 classes";
     if ((unsigned)r->wire >= VTI_WIRES) return "the wire precision must be F32, F16, I8 or I4";
-    if (r->pruned_shards > UINT16_MAX) return "at most 65535 shards of a unit can be pruned";
+    if (r->pruned_shards >= VTI_PLAN_PRUNABLE_MAX)
+        return "at most 255 shards of a unit can be pruned";
     if (!byte_count(r->prompt_tokens) || r->prompt_tokens < 1 || !byte_count(r->context_tokens) ||
         r->context_tokens < r->prompt_tokens)
         return "the prompt must have at least 1 token and the context as many as the prompt";
@@ -119,6 +120,18 @@ static const char *check_place(const vti_plan_request *r, unsigned u, const vti_
     return NULL;
 }
 
+static const char *check_pruned(const vti_plan_request *r, unsigned u, const uint64_t *pruned)
+{
+    unsigned shards = vti_plan_class_of(r, u)->shards, count = 0;
+    for (unsigned i = 0; i < VTI_PLAN_PRUNABLE_MAX; i++) {
+        bool is = pruned[i / 64] >> i % 64 & 1;
+        if (is && i >= shards) return "a pruned shard must be one of the unit's";
+        count += is;
+    }
+    if (count != shards - vti_plan_shards(r, u)) return "a unit has another number of pruned shards";
+    return NULL;
+}
+
 static bool same_amount(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 
 static const char *check_sums(const vti_plan_request *r, const vti_plan *plan, unsigned *where)
@@ -147,7 +160,7 @@ const char *vti_plan_check(const vti_plan_request *r, const vti_plan *plan, unsi
     if (plan->devices != r->cluster->devices) return "the plan is for another number of devices";
     if (plan->pruned_shards != r->pruned_shards) return "the plan prunes another number of shards";
     for (unsigned u = 0; u < plan->units; u++) {
-        const char *wrong = NULL;
+        const char *wrong = check_pruned(r, u, plan->pruned[u]);
         *where = u;
         if (plan->precision[u] != r->precision[u]) return "a unit has another precision";
         for (unsigned phase = 0; phase < VTI_PHASES && !wrong; phase++) {

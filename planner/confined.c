@@ -101,6 +101,15 @@ static void repair_others(plan_search *s)
     if (s->units <= FEW_UNITS) improve_best(s);
 }
 
+static void try_mixture(plan_search *s)
+{
+    plan_mixture mixture;
+    memset(s->bound_price, 0, sizeof s->bound_price);
+    if (!vti_plan_mix(s, &mixture)) return;
+    vti_plan_sew(s, &mixture);
+    repair_draft(s);
+}
+
 void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent)
 {
     if (hopeless(s)) return;
@@ -108,15 +117,13 @@ void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent)
     if (incumbent && same_shape(s, incumbent) && fits(s, incumbent->place[VTI_DECODE]))
         vti_plan_offer(s, incumbent->place[VTI_DECODE],
                        vti_plan_seconds(s->request, VTI_DECODE, incumbent->place[VTI_DECODE]));
+    try_mixture(s);
+    if (vti_plan_is_enough(s) || vti_plan_is_vain(s)) return;
+    if (vti_plan_runs(s, s->draft)) repair_draft(s);
+    if (vti_plan_is_enough(s)) return;
     for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind < VTI_SEARCHES; kind++)
         try_baseline(s, kind);
-    plan_mixture mixture;
-    memset(s->bound_price, 0, sizeof s->bound_price);
-    if (vti_plan_mix(s, &mixture)) {
-        vti_plan_sew(s, &mixture);
-        repair_draft(s);
-    }
-    if (vti_plan_runs(s, s->draft)) repair_draft(s);
+    if (s->enough_s > 0) return;
     bool all = vti_plan_labels(s);
     if (all && s->complete) s->bound_s = s->best_s;
     else repair_others(s);

@@ -183,6 +183,7 @@ bool vti_plan_mix(plan_search *s, plan_mixture *mixture)
         find_duals(&p);
         for (unsigned i = 0; i < PIVOTS && enter_memory(&p); i++) find_duals(&p);
         price(&p, caution);
+        if (vti_plan_is_vain(s) || vti_plan_is_enough(s)) return false;
         bool entered = enter_path(&p);
         if (!entered && caution <= 0) break;
         caution = entered ? 0.5 : 0;

@@ -16,6 +16,7 @@ enum {
     VTI_PLAN_UNITS_MAX = 2 * 128 + 2,
     VTI_PLAN_CLASSES_MAX = 16,
     VTI_PLAN_GROUPS_MAX = 8,
+    VTI_PLAN_PRUNABLE_MAX = 256, /* shards of a unit that may be pruned: those with lower numbers */
 };
 
 typedef enum vti_plan_phase { VTI_PREFILL, VTI_DECODE, VTI_PHASES } vti_plan_phase;
@@ -133,6 +134,7 @@ typedef struct vti_plan {
     uint64_t epoch; /* 0 until the runtime numbers it */
     uint8_t precision[VTI_PLAN_UNITS_MAX];
     uint16_t pruned_shards;
+    uint64_t pruned[VTI_PLAN_UNITS_MAX][VTI_PLAN_PRUNABLE_MAX / 64]; /* a bit per shard */
     vti_plan_place place[VTI_PHASES][VTI_PLAN_UNITS_MAX];
     double ttft_s, tpot_s;
     double bound_s; /* dp: no plan that fits has a lower TPOT; 0: not known */
@@ -166,6 +168,40 @@ bool vti_plan_search(const vti_plan_request *request, vti_plan_search_kind kind,
 
 /* Fills what follows from the places: times, memory, shortfall, feasible, meets_qos. */
 void vti_plan_evaluate(const vti_plan_request *request, vti_plan *plan);
+
+/* --- precision -------------------------------------------------------------------------------- */
+
+/* How the precisions that meet memory and QoS are looked for. Units are lowered one after the other
+ * in the order given: first all to I8, then all to I4. */
+typedef enum vti_plan_allocation {
+    VTI_ALLOCATE_SEARCH,    /* by halves: each step takes less memory and time than the one before */
+    VTI_ALLOCATE_ENUMERATE, /* step by step; for comparison */
+    VTI_ALLOCATE_UNIFORM,   /* all units the same; for comparison */
+    VTI_ALLOCATIONS
+} vti_plan_allocation;
+
+/* How much worse the model is without it, of any unit of measure. */
+typedef struct vti_plan_importance {
+    double unit[VTI_PLAN_UNITS_MAX];
+    /* [unit][shard], which shards are pruned first; NULL: those with the highest numbers */
+    const float (*shard)[VTI_PLAN_PRUNABLE_MAX];
+} vti_plan_importance;
+
+/* The units in the order in which they are lowered, the least important first; EMBED, which has no
+ * weights of its own, is left out. `per_byte`: the least important per byte that I8 saves. Returns
+ * how many there are. */
+unsigned vti_plan_lowering_order(const vti_plan_request *request,
+                                 const vti_plan_importance *importance, bool per_byte,
+                                 uint16_t order[VTI_PLAN_UNITS_MAX]);
+
+/* Chooses precisions not above the request's, as high as memory and QoS allow. If not even all-I4
+ * meets the QoS, it is that; if all-I4 does not fit into memory, as few shards as possible are
+ * pruned, the same number of every ATTN, FFN and MoE unit, the least important first (the request's
+ * own number does not count). *plan has the best plan for the result. Returns plan->feasible. The
+ * request must be sound. */
+bool vti_plan_allocate(const vti_plan_request *request, const vti_plan_importance *importance,
+                       const uint16_t *order, unsigned ordered, vti_plan_allocation kind,
+                       void *scratch, vti_plan *plan);
 
 /* --- parts of it ------------------------------------------------------------------------------ */
 

@@ -55,7 +55,7 @@ void vti_plan_confined_prefill(plan_search *s)
     double seconds = vti_plan_rehome(s, s->draft);
     vti_plan_offer(s, s->draft, seconds);
     memset(s->price, 0, sizeof s->price);
-    for (unsigned round = 0; round < ROUNDS; round++) {
+    for (unsigned round = 0; round < ROUNDS && !vti_plan_is_enough(s); round++) {
         double bound = vti_plan_path(s) - prepaid(s);
         double used[VTI_PLAN_DEVICES_MAX];
         memcpy(used, s->used, sizeof used);

@@ -36,12 +36,20 @@ static void nearest(plan_search *s)
     vti_plan_path_places(s, s->best);
 }
 
-static void plan_decode(plan_search *s, const vti_plan *incumbent, vti_plan *plan)
+/* The best path without regard to memory; true if it fits. */
+static bool plan_free(plan_search *s)
 {
     vti_plan_path(s);
-    if (vti_plan_path_fits(s)) {
-        vti_plan_path_places(s, s->best);
-        s->best_s = s->bound_s = s->path_s;
+    vti_plan_path_places(s, s->best);
+    if (!vti_plan_path_fits(s)) return false;
+    s->best_s = s->path_s;
+    return true;
+}
+
+static void plan_decode(plan_search *s, const vti_plan *incumbent, vti_plan *plan)
+{
+    if (plan_free(s)) {
+        s->bound_s = s->best_s;
         plan->proof = VTI_PROOF_UNCONFINED;
     } else {
         vti_plan_confined_decode(s, incumbent);
@@ -67,29 +75,57 @@ static bool both_fit(const plan_search *s, const vti_plan_place *decode)
 
 static void plan_prefill(plan_search *s, vti_plan *plan)
 {
-    vti_plan_path(s);
-    vti_plan_path_places(s, s->best);
+    plan_free(s);
     if (!both_fit(s, plan->place[VTI_DECODE])) {
+        s->best_s = NEVER;
         vti_plan_confine(s, plan->place[VTI_DECODE]);
         vti_plan_confined_prefill(s);
     }
     memcpy(plan->place[VTI_PREFILL], s->best, s->units * sizeof *s->best);
 }
 
-bool vti_plan_search(const vti_plan_request *r, vti_plan_search_kind kind,
-                     const vti_plan *incumbent, void *scratch, vti_plan *plan)
+void vti_plan_thorough(plan_search *s, const vti_plan_request *r, const vti_plan *incumbent,
+                       vti_plan *plan)
 {
-    plan_search *s = scratch;
+    s->enough_s = 0;
+    vti_plan_begin(s, r, VTI_DECODE);
+    plan_decode(s, incumbent, plan);
+    vti_plan_begin(s, r, VTI_PREFILL);
+    plan_prefill(s, plan);
+}
+
+bool vti_plan_probe(plan_search *s, const vti_plan_request *r, vti_plan *plan)
+{
+    s->enough_s = r->tpot_s;
+    vti_plan_begin(s, r, VTI_DECODE);
+    if (!plan_free(s)) {
+        if (s->path_s > r->tpot_s) return false;
+        vti_plan_confined_decode(s, NULL);
+    }
+    if (!vti_plan_is_enough(s)) return false;
+    memcpy(plan->place[VTI_DECODE], s->best, s->units * sizeof *s->best);
+    s->enough_s = r->ttft_s;
+    vti_plan_begin(s, r, VTI_PREFILL);
+    plan_prefill(s, plan);
+    return vti_plan_is_enough(s);
+}
+
+void vti_plan_start(const vti_plan_request *r, vti_plan *plan)
+{
     memset(plan, 0, sizeof *plan);
     plan->units = r->model->units;
     plan->devices = r->cluster->devices;
     memcpy(plan->precision, r->precision, plan->units);
     plan->pruned_shards = (uint16_t)r->pruned_shards;
+    vti_plan_mark_pruned(r, NULL, plan);
+}
+
+bool vti_plan_search(const vti_plan_request *r, vti_plan_search_kind kind,
+                     const vti_plan *incumbent, void *scratch, vti_plan *plan)
+{
+    vti_plan_start(r, plan);
     if (kind == VTI_SEARCH_DP) {
-        vti_plan_begin(s, r, VTI_DECODE);
-        plan_decode(s, incumbent, plan);
-        vti_plan_begin(s, r, VTI_PREFILL);
-        plan_prefill(s, plan);
+        vti_plan_thorough(scratch, r, incumbent, plan);
     } else {
         vti_plan_baseline(r, kind, plan);
         vti_plan_baseline_prefill(r, kind, plan);

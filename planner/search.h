@@ -114,6 +114,7 @@ typedef struct plan_search {
     /* the best places that fit, and what none that fits is faster than */
     vti_plan_place best[VTI_PLAN_UNITS_MAX];
     double best_s, bound_s;
+    double enough_s; /* only asked whether a plan is as fast; 0: the fastest is wanted */
     double bound_price[VTI_PLAN_DEVICES_MAX];
     bool complete; /* the options are all there are */
 
@@ -128,8 +129,29 @@ typedef struct plan_search {
     plan_sums sums[VTI_PLAN_DEVICES_MAX + 1];
     uint16_t labels[VTI_PLAN_UNITS_MAX][STATES_MAX];
     vti_plan_place draft[VTI_PLAN_UNITS_MAX];
-    vti_plan baseline;
+    vti_plan baseline, probed;
 } plan_search;
+
+/* --- search.c --------------------------------------------------------------------------------- */
+
+/* What a plan has of its request; all else 0. */
+void vti_plan_start(const vti_plan_request *r, vti_plan *plan);
+/* Whether there is a plan that meets the QoS; then it is in *plan, but not evaluated. May overlook
+ * one that only a thorough search finds. */
+bool vti_plan_probe(plan_search *s, const vti_plan_request *r, vti_plan *plan);
+void vti_plan_thorough(plan_search *s, const vti_plan_request *r, const vti_plan *incumbent,
+                       vti_plan *plan);
+
+static inline bool vti_plan_is_enough(const plan_search *s) { return s->best_s <= s->enough_s; }
+/* The bound says that no plan is fast enough. */
+static inline bool vti_plan_is_vain(const plan_search *s)
+{
+    return s->enough_s > 0 && s->bound_s > s->enough_s;
+}
+
+/* Marks which shards are pruned; importance may be NULL. */
+void vti_plan_mark_pruned(const vti_plan_request *r, const vti_plan_importance *importance,
+                          vti_plan *plan);
 
 /* --- cost.c ----------------------------------------------------------------------------------- */
 

@@ -212,6 +212,18 @@ static unsigned holders_after(const vti_plan_place *place)
     return holders;
 }
 
+static const char *judge_pruned(const vti_plan_request *r, const vti_plan *plan, unsigned u)
+{
+    unsigned shards = planner_class(r, u)->shards, marked = 0, kept = 0;
+    for (unsigned i = 0; i < 256; i++) {
+        if (!(plan->pruned[u][i / 64] & UINT64_C(1) << i % 64)) continue;
+        if (i >= shards) return "pruned shard outside";
+        marked++;
+    }
+    for (unsigned d = 0; d < 8; d++) kept += plan->place[VTI_DECODE][u].shares[d];
+    return marked + kept == shards ? NULL : "pruned and kept shards are not all";
+}
+
 static const char *judge_place(const vti_plan_request *r, unsigned u, const vti_plan_place *place,
                                unsigned holders)
 {
@@ -300,6 +312,7 @@ const char *planner_judge(const vti_plan_request *r, const vti_plan *plan)
     if (!near(plan->tpot_s, seconds[VTI_DECODE])) return "TPOT";
     if (!near(plan->ttft_s, seconds[VTI_PREFILL])) return "TTFT";
     const char *wrong = judge_memory(r, plan, &fits);
+    for (unsigned u = 0; u < plan->units && !wrong; u++) wrong = judge_pruned(r, plan, u);
     if (wrong) return wrong;
     bool qos = fits && plan->ttft_s <= r->ttft_s && plan->tpot_s <= r->tpot_s;
     return plan->meets_qos == qos ? NULL : "QoS";

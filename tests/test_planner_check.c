@@ -33,6 +33,24 @@ static bool more_pruned(const planner_case *c, vti_plan *plan, unsigned phase, u
     return true;
 }
 
+static bool pruned_twice(const planner_case *c, vti_plan *plan, unsigned phase, unsigned u)
+{
+    unsigned free = 0;
+    (void)phase;
+    while (plan->pruned[u][0] >> free & 1) free++;
+    plan->pruned[u][0] |= UINT64_C(1) << free;
+    return free < planner_class(&c->request, u)->shards;
+}
+
+static bool pruned_outside(const planner_case *c, vti_plan *plan, unsigned phase, unsigned u)
+{
+    (void)c, (void)phase;
+    uint64_t before = plan->pruned[u][0];
+    plan->pruned[u][3] |= UINT64_C(1) << 63;
+    plan->pruned[u][0] &= before - 1; /* as many as before */
+    return before != 0;
+}
+
 static bool other_precision(const planner_case *c, vti_plan *plan, unsigned phase, unsigned u)
 {
     (void)c, (void)phase;
@@ -189,6 +207,8 @@ static const struct {
     {"fewer units", fewer_units, "other units"},
     {"more devices", more_devices, "number of devices"},
     {"more pruned", more_pruned, "prunes"},
+    {"pruned twice", pruned_twice, "pruned"},
+    {"pruned outside", pruned_outside, "pruned"},
     {"other precision", other_precision, "precision"},
     {"shard lost", shard_lost, "add up"},
     {"shard twice", shard_twice, "add up"},
@@ -303,7 +323,7 @@ static void every_bad_request(void **state)
     REFUSES(&c, c.model.units, 259, "2 to 258 units", 0);
     REFUSES(&c, c.model.classes, 17, "16 classes", 0);
     REFUSES(&c, c.request.wire, VTI_WIRES, "wire", 0);
-    REFUSES(&c, c.request.pruned_shards, 65536, "pruned", 0);
+    REFUSES(&c, c.request.pruned_shards, 256, "pruned", 0);
     REFUSES(&c, c.request.prompt_tokens, 0, "prompt", 0);
     REFUSES(&c, c.request.prompt_tokens, 1.5, "prompt", 0);
     REFUSES(&c, c.request.context_tokens, c.request.prompt_tokens - 1, "context", 0);
