@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { FEW_UNITS = 28 };
+
 static bool fits(const plan_search *s, const vti_plan_place *places)
 {
     double used[VTI_PLAN_DEVICES_MAX] = {0}, bytes[VTI_PLAN_DEVICES_MAX];
@@ -64,9 +66,11 @@ static bool hopeless(const plan_search *s)
 static bool repair_draft(plan_search *s)
 {
     double before = s->best_s;
-    if (!vti_plan_repair(s)) return false;
-    double seconds = vti_plan_rehome(s, s->draft);
-    vti_plan_offer(s, s->draft, seconds);
+    bool probing = s->enough_s > 0;
+    if (!vti_plan_repair(s, !probing)) return false;
+    vti_plan_offer(s, s->draft, vti_plan_rehome(s, s->draft));
+    if (probing && !vti_plan_is_enough(s) && vti_plan_repair(s, true))
+        vti_plan_offer(s, s->draft, vti_plan_rehome(s, s->draft));
     return s->best_s < before;
 }
 
@@ -79,32 +83,33 @@ static void improve_best(plan_search *s)
     }
 }
 
-/* From other beginnings: all of them in small models, where there is time and single units count;
- * else as long as nothing fits. */
-static void repair_others(plan_search *s)
+static void try_fill(plan_search *s)
 {
-    enum { FEW_UNITS = 28 };
-    vti_plan *plan = &s->baseline;
+    if (!vti_plan_fill(s, 1, s->draft)) return;
+    vti_plan_offer(s, s->draft, vti_plan_rehome(s, s->draft));
+    repair_draft(s);
+}
+
+/* Small models, where there is time and single units count: nearly all there is. */
+static void try_everything(plan_search *s)
+{
+    bool all = vti_plan_labels(s);
+    if (all && s->complete) {
+        s->bound_s = s->best_s;
+        return;
+    }
     for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind < VTI_SEARCHES; kind++) {
-        if (s->units > FEW_UNITS && s->best_s < NEVER) break;
-        vti_plan_baseline(s->request, kind, plan);
-        memcpy(s->draft, plan->place[VTI_DECODE], s->units * sizeof *s->draft);
+        vti_plan_baseline(s->request, kind, &s->baseline);
+        memcpy(s->draft, s->baseline.place[VTI_DECODE], s->units * sizeof *s->draft);
         repair_draft(s);
-        try_baseline(s, kind);
     }
-    if (s->units <= FEW_UNITS || s->best_s >= NEVER) {
-        if (vti_plan_fill(s, 1, s->draft)) {
-            vti_plan_offer(s, s->draft, vti_plan_rehome(s, s->draft));
-            repair_draft(s);
-        }
-    }
-    if (s->units <= FEW_UNITS) improve_best(s);
+    try_fill(s);
+    improve_best(s);
 }
 
 static void try_mixture(plan_search *s)
 {
     plan_mixture mixture;
-    memset(s->bound_price, 0, sizeof s->bound_price);
     if (!vti_plan_mix(s, &mixture)) return;
     vti_plan_sew(s, &mixture);
     repair_draft(s);
@@ -123,8 +128,6 @@ void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent)
     if (vti_plan_is_enough(s)) return;
     for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind < VTI_SEARCHES; kind++)
         try_baseline(s, kind);
-    if (s->enough_s > 0) return;
-    bool all = vti_plan_labels(s);
-    if (all && s->complete) s->bound_s = s->best_s;
-    else repair_others(s);
+    if (vti_plan_is_enough(s)) return;
+    if (s->units <= FEW_UNITS || s->best_s >= NEVER) try_everything(s);
 }

@@ -172,12 +172,30 @@ static unsigned parts(const program *p, plan_mixture *mixture)
     return mixture->parts;
 }
 
+static bool lacks_memory(const program *p)
+{
+    for (unsigned i = 0; i < p->rows; i++)
+        if (p->basis[i] <= OVER && p->x[i] > 1e-6) return true;
+    return false;
+}
+
+/* A probe is content with less than the best mixture, if there is room for what seams cost. */
+static bool is_good(const program *p)
+{
+    enum { PERCENT_FOR_SEAMS = 3 };
+    double z = value(p), bound = p->s->bound_s, enough = p->s->enough_s;
+    if (lacks_memory(p)) return false;
+    return z - bound <= 2e-4 * z || z <= enough * (100 - PERCENT_FOR_SEAMS) / 100;
+}
+
 bool vti_plan_mix(plan_search *s, plan_mixture *mixture)
 {
     enum { PIVOTS = 16 };
     program p = {.s = s};
-    double caution = 0;
+    double caution = s->warm ? 1 : 0;
     s->paths = 0;
+    if (!s->warm) memset(s->bound_price, 0, sizeof s->bound_price);
+    s->warm = true;
     begin(&p);
     for (unsigned round = 1; round < ROUNDS_MAX; round++) {
         find_duals(&p);
@@ -187,10 +205,7 @@ bool vti_plan_mix(plan_search *s, plan_mixture *mixture)
         bool entered = enter_path(&p);
         if (!entered && caution <= 0) break;
         caution = entered ? 0.5 : 0;
-        double z = value(&p);
-        if (z - s->bound_s <= 2e-4 * z) break;
+        if (is_good(&p)) break;
     }
-    for (unsigned i = 0; i < p.rows; i++)
-        if (p.basis[i] <= OVER && p.x[i] > 1e-6) return false;
-    return parts(&p, mixture) > 0;
+    return !lacks_memory(&p) && parts(&p, mixture) > 0;
 }

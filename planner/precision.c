@@ -52,12 +52,26 @@ static void set_step(lowering *l, unsigned step)
     }
 }
 
-static bool does(lowering *l, unsigned step)
+static void search_step(lowering *l, unsigned step, vti_plan *plan)
 {
-    vti_plan *plan = &l->s->probed;
     set_step(l, step);
     vti_plan_start(&l->request, plan);
-    if (!vti_plan_probe(l->s, &l->request, plan)) return false;
+    vti_plan_thorough(l->s, &l->request, NULL, plan);
+    vti_plan_evaluate(&l->request, plan);
+}
+
+static bool does(lowering *l, unsigned step)
+{
+    enum { FEW_UNITS = 28 };
+    vti_plan *plan = &l->s->probed;
+    if (l->highest->model->units <= FEW_UNITS) {
+        search_step(l, step, plan);
+        if (!plan->meets_qos) return false;
+    } else {
+        set_step(l, step);
+        vti_plan_start(&l->request, plan);
+        if (!vti_plan_probe(l->s, &l->request, plan)) return false;
+    }
     *l->plan = *plan;
     l->step = step;
     return true;
@@ -85,10 +99,7 @@ static unsigned enumerate_steps(lowering *l, unsigned stride)
 static void settle(lowering *l, unsigned step)
 {
     vti_plan *plan = &l->s->probed;
-    set_step(l, step);
-    vti_plan_start(&l->request, plan);
-    vti_plan_thorough(l->s, &l->request, NULL, plan);
-    vti_plan_evaluate(&l->request, plan);
+    search_step(l, step, plan);
     if (!plan->meets_qos && l->step == step) {
         vti_plan_evaluate(&l->request, l->plan);
         if (l->plan->meets_qos) return;
@@ -134,14 +145,13 @@ static unsigned fewest_pruned(lowering *l)
             high = model->class_[c].shards;
     if (high > VTI_PLAN_PRUNABLE_MAX) high = VTI_PLAN_PRUNABLE_MAX;
     high--;
-    l->request.ttft_s = l->request.tpot_s = NEVER / 2;
     unsigned most = high;
     while (low < high) {
         l->request.pruned_shards = (low + high) / 2;
-        if (does(l, last_step(l))) high = l->request.pruned_shards;
+        search_step(l, last_step(l), &l->s->probed);
+        if (l->s->probed.feasible) high = l->request.pruned_shards;
         else low = l->request.pruned_shards + 1;
     }
-    l->request.ttft_s = l->highest->ttft_s, l->request.tpot_s = l->highest->tpot_s;
     l->step = last_step(l) + 1;
     return low <= most ? low : 0;
 }
@@ -153,6 +163,7 @@ bool vti_plan_allocate(const vti_plan_request *r, const vti_plan_importance *imp
     lowering l = {.s = scratch, .highest = r, .order = order, .ordered = ordered, .request = *r,
                   .plan = plan, .step = 2 * ordered + 1};
     l.request.pruned_shards = 0;
+    l.s->warm = false;
     unsigned step = kind == VTI_ALLOCATE_SEARCH      ? search_steps(&l)
                     : kind == VTI_ALLOCATE_ENUMERATE ? enumerate_steps(&l, 1)
                                                      : enumerate_steps(&l, ordered ? ordered : 1);

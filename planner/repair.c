@@ -195,7 +195,7 @@ static void improve(repair_run *run)
     }
 }
 
-bool vti_plan_repair(plan_search *s)
+bool vti_plan_repair(plan_search *s, bool faster)
 {
     uint16_t shares[VTI_PLAN_UNITS_MAX][VTI_PLAN_DEVICES_MAX];
     repair_run run = {.s = s, .shares = shares};
@@ -210,7 +210,7 @@ bool vti_plan_repair(plan_search *s)
         for (unsigned d = 0; d < s->devices; d++) s->used[d] += bytes[d];
     }
     if (!relieve(&run)) return false;
-    improve(&run);
+    if (faster) improve(&run);
     for (unsigned u = 1; u < s->units; u++)
         memcpy(s->draft[u].shares, shares[u], sizeof shares[u]);
     return true;

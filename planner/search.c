@@ -125,6 +125,7 @@ bool vti_plan_search(const vti_plan_request *r, vti_plan_search_kind kind,
 {
     vti_plan_start(r, plan);
     if (kind == VTI_SEARCH_DP) {
+        ((plan_search *)scratch)->warm = false;
         vti_plan_thorough(scratch, r, incumbent, plan);
     } else {
         vti_plan_baseline(r, kind, plan);

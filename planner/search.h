@@ -114,6 +114,7 @@ typedef struct plan_search {
     /* the best places that fit, and what none that fits is faster than */
     vti_plan_place best[VTI_PLAN_UNITS_MAX];
     double best_s, bound_s;
+    bool warm;       /* bound_price is that of a similar search: a good beginning */
     double enough_s; /* only asked whether a plan is as fast; 0: the fastest is wanted */
     double bound_price[VTI_PLAN_DEVICES_MAX];
     bool complete; /* the options are all there are */
@@ -238,9 +239,9 @@ void vti_plan_offer(plan_search *s, const vti_plan_place *places, double seconds
 bool vti_plan_mix(plan_search *s, plan_mixture *mixture);
 /* Makes a draft of a mixture; it fits, or nearly so. */
 void vti_plan_sew(plan_search *s, const plan_mixture *mixture);
-/* Moves shards of the draft so that it fits, and to make it faster; the best homes are still to be
- * found. False if it cannot be made to fit. */
-bool vti_plan_repair(plan_search *s);
+/* Moves shards of the draft so that it fits, then, if wanted, to make it faster; the best homes are
+ * still to be found. False if it cannot be made to fit. */
+bool vti_plan_repair(plan_search *s, bool faster);
 /* Rows of whole units, which nearly fit; false if the devices have too little memory together. */
 bool vti_plan_runs(plan_search *s, vti_plan_place *places);
 /* Looks for paths better than s->best that fit, with the prices of s->bound_price as guide. True if
