@@ -347,9 +347,9 @@ static void limited_address_space(void **state)
     skip_unless_native();
     uint64_t base = address_space_bytes();
     int succeeded = 0, refused = 0;
-    uint64_t step = MEBI;
+    uint64_t step = 3 * MEBI / 2;
     for (uint64_t more = 0; more <= (uint64_t)160 * MEBI; more += step) {
-        if (more >= 40 * MEBI) step = 8 * MEBI;
+        if (more >= 36 * MEBI) step = 16 * MEBI;
         pid_t child = fork();
         if (child == 0) {
             vt_error err = {0};
