@@ -327,6 +327,9 @@ typedef struct vt_cluster_params {
     vt_kv_type kv_type;
     uint32_t connect_timeout_ms;
     uint32_t step_timeout_ms;   /* longest wait for a result while all devices show life */
+    const char *cache_path;     /* folder for weights that were prepared for devices, so that the next
+                                   start need not prepare them again; NULL: none */
+    uint64_t cache_max_bytes;   /* 0: a tenth of what is free on its disk, at most 20 GiB */
     vt_log log;
     vt_progress progress;
 } vt_cluster_params;
@@ -336,12 +339,14 @@ typedef struct vt_device_info {
     uint32_t first_layer, layer_count;
     uint64_t memory_bytes; /* its budget; 0: not limited */
     uint64_t weight_bytes; /* weights it holds for this model */
+    uint64_t sent_bytes;   /* what of them had to be sent when the cluster was opened, compressed */
     uint64_t busy_ns;      /* time spent computing since the cluster was opened */
 } vt_device_info;
 
 vt_cluster_params vt_cluster_params_default(void);
 
-/* Connects to the devices and gives each the weights of its layers. ERR_NETWORK names the device
+/* Connects to the devices and gives each the weights of its layers that it does not have yet, to all
+ * at the same time. ERR_NETWORK names the device
  * that could not be reached, ERR_MEMORY each device's shortfall, ERR_BUSY a device that serves
  * another main device. */
 vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params, vt_cluster **out,
@@ -688,12 +693,18 @@ typedef struct vt_worker_params {
     uint64_t memory_bytes; /* for weights, KV cache and scratch; 0: what the system has to spare */
     uint32_t threads;      /* that compute; 0: one per big core */
     const char *key_path;  /* file with the cluster key, or NULL */
+    const char *cache_path;   /* folder for weights that main devices sent; NULL: none are kept */
+    uint64_t cache_max_bytes; /* 0: a tenth of what is free on its disk, at most 20 GiB */
+    const char *model_path;   /* a GGUF file or a shard store on this device: what it has of a model
+                                 need not be sent; or NULL */
     vt_log log;
+    vt_progress progress;     /* while weights arrive; done == total at the end */
 } vt_worker_params;
 
 vt_worker_params vt_worker_params_default(void);
 
-/* Binds and listens. ERR_ARGUMENT (address), ERR_NETWORK (port in use, …). */
+/* Binds and listens. ERR_ARGUMENT (address), ERR_NETWORK (port in use, …); what vt_model_open and
+ * vt_store_open say of the model file. A cache that cannot be used is only a warning. */
 vt_status vt_worker_open(const vt_worker_params *params, vt_worker **out, vt_error *err);
 void vt_worker_close(vt_worker *worker);
 

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #define VTI_FRAME_MAGIC 0x46544c56u /* "VLTF" */
-#define VTI_WIRE_VERSION 2u         /* of all that is sent, messages too; both sides must agree */
+#define VTI_WIRE_VERSION 3u         /* of all that is sent, messages too; both sides must agree */
 
 /* Every limit of the frame layer. */
 #define VTI_FRAME_HEADER_BYTES 48u

@@ -1,6 +1,8 @@
 /* admission.c: which headers a worker lets in, given what it is doing. */
 #include "engagement.h"
 
+#include <stdlib.h>
+
 static const char *check_size(const vti_frame_header *h, uint32_t least, uint32_t most)
 {
     return h->message_bytes >= least && h->message_bytes <= most ? NULL
@@ -38,19 +40,60 @@ static const char *check_kv(vti_admission *a, const vti_frame_header *h)
     return check_size(h, 0, 0);
 }
 
+bool vti_admission_order(vti_admission *a, uint32_t index, uint64_t bytes)
+{
+    pthread_mutex_lock(&a->lock);
+    if (a->order_count == a->order_capacity) {
+        size_t capacity = a->order_capacity ? 2 * a->order_capacity : 256;
+        vti_block_order *more = realloc(a->orders, capacity * sizeof *more);
+        if (more) a->orders = more;
+        if (more) a->order_capacity = capacity;
+    }
+    bool fits = a->order_count < a->order_capacity;
+    if (fits) a->orders[a->order_count++] = (vti_block_order){index, bytes};
+    pthread_mutex_unlock(&a->lock);
+    return fits;
+}
+
+void vti_admission_forget_orders(vti_admission *a)
+{
+    pthread_mutex_lock(&a->lock);
+    free(a->orders);
+    a->orders = NULL;
+    a->order_count = a->order_capacity = a->orders_done = 0;
+    a->next_part = 0;
+    a->manifest_bytes = 0;
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Exactly the next part of the next block that was asked for. */
+static const char *check_block(vti_admission *a, const vti_frame_header *h)
+{
+    if (a->phase != VTI_PHASE_LOADING) return "weights at the wrong time";
+    if (a->orders_done == a->order_count) return "weights that nobody asked for";
+    const vti_block_order *order = &a->orders[a->orders_done];
+    if (h->unit != order->index || h->step != a->next_part) return "weights out of order";
+    if (h->message_bytes != vti_block_part_bytes(order->bytes, a->next_part))
+        return "weights of the wrong size";
+    a->next_part++;
+    if (vti_block_part_bytes(order->bytes, a->next_part)) return NULL;
+    a->orders_done++;
+    a->next_part = 0;
+    return NULL;
+}
+
 static const char *check_main(vti_admission *a, const vti_frame_header *h)
 {
     switch ((int)h->type) {
     case VTI_MSG_ASSIGN:
         if (a->phase != VTI_PHASE_CLAIMED) return "an assignment at the wrong time";
-        return advance(a, h, 1, VTI_WIRE_SMALL_MAX, VTI_PHASE_LOADING);
-    case VTI_MSG_WEIGHTS:
-        if (a->phase != VTI_PHASE_LOADING) return "weights at the wrong time";
-        return check_size(h, VTI_WIRE_BLOCK_HEADER_BYTES + 1,
-                          VTI_WIRE_BLOCK_HEADER_BYTES + VTI_WIRE_BLOCK_MAX);
-    case VTI_MSG_LOADED:
-        if (a->phase != VTI_PHASE_LOADING) return "an end of weights at the wrong time";
-        return advance(a, h, 0, 0, VTI_PHASE_LINKING);
+        return advance(a, h, 1, VTI_WIRE_SMALL_MAX, VTI_PHASE_ASSIGNED);
+    case VTI_MSG_MANIFEST:
+        if (a->phase != VTI_PHASE_ASSIGNED || !a->manifest_bytes)
+            return "a list of shards at the wrong time";
+        return advance(a, h, (uint32_t)a->manifest_bytes, (uint32_t)a->manifest_bytes,
+                       VTI_PHASE_LOADING);
+    case VTI_MSG_BLOCK: return check_block(a, h);
     case VTI_MSG_SESSION:
         if (a->phase != VTI_PHASE_READY) return "a session at the wrong time";
         return check_size(h, 1, VTI_WIRE_SMALL_MAX);

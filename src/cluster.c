@@ -147,6 +147,20 @@ vt_status vti_cluster_wait(vt_cluster *c, uint64_t deadline_ns, const atomic_boo
     return vti_fail(err, VT_ERR_CANCELLED, "cancelled");
 }
 
+vt_status vti_cluster_poll(vt_cluster *c, uint64_t until_ns, vti_net_event *event,
+                           vti_device **device, vt_error *err)
+{
+    *device = NULL;
+    vti_net_status status = vti_net_wait(c->net, until_ns, event);
+    if (status == VTI_NET_ERR_TIMEOUT || status == VTI_NET_ERR_INTERRUPTED) return VT_OK;
+    if (status != VTI_NET_OK)
+        return vti_fail(err, vti_from_net_status(status), "the network loop failed: %s",
+                        vti_net_status_text(status));
+    vt_status seen = look_at(c, event, device, err);
+    if (seen != VT_OK || !*device) vti_net_event_clear(event);
+    return seen;
+}
+
 vt_status vti_cluster_name_silent(const vt_cluster *c, size_t answered_offset,
                                   const char *waiting_for, vt_error *err)
 {
@@ -223,7 +237,14 @@ const char *vti_cluster_admit(void *user, vti_net_peer peer, const vti_frame_hea
     vt_cluster *c = user;
     const char *reason = NULL;
     switch ((int)h->type) {
+    case VTI_MSG_WANT:
+        pthread_mutex_lock(&c->admission.lock);
+        if (h->message_bytes > c->admission.want_bytes) reason = "a list of shards that is too long";
+        pthread_mutex_unlock(&c->admission.lock);
+        break;
     case VTI_MSG_OFFER:
+    case VTI_MSG_ASSIGNED:
+    case VTI_MSG_LOADED:
     case VTI_MSG_READY:
     case VTI_MSG_SESSION_OK:
     case VTI_MSG_KV_OK:
@@ -375,6 +396,8 @@ vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params
     c->context_tokens = params->context_tokens;
     c->batch_tokens = params->batch_tokens;
     c->kv_type = params->kv_type;
+    c->cache_path = params->cache_path;
+    c->cache_max_bytes = params->cache_max_bytes;
     vti_session_sizes(&model->hparams, &c->context_tokens, &c->batch_tokens);
     vt_status status = open_parts(c, params, err);
     if (status != VT_OK) {
@@ -417,6 +440,7 @@ vt_status vt_cluster_get_device(const vt_cluster *c, size_t index, vt_device_inf
         .layer_count = device->count,
         .memory_bytes = device->memory_bytes,
         .weight_bytes = device->weight_bytes,
+        .sent_bytes = device->sent_bytes,
         .busy_ns = device->busy_ns,
     };
     return VT_OK;

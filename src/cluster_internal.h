@@ -13,10 +13,10 @@ enum { VTI_MAX_DEVICES = 63 }; /* workers; net/ allows one connection more */
 typedef struct vti_device {
     char address[VTI_NET_ADDRESS_MAX];
     vti_net_peer peer;
-    bool up, offered, ready, session_ok, kv_ok;
+    bool up, offered, assigned, ready, session_ok, kv_ok;
     uint32_t first, count;    /* layers; count 0: left out, not even connected to */
     uint32_t hop;             /* place in the chain of those that have layers */
-    uint64_t memory_bytes, weight_bytes, busy_ns;
+    uint64_t memory_bytes, weight_bytes, sent_bytes, busy_ns;
 } vti_device;
 
 /* What the admission of headers needs; guarded by `lock`. */
@@ -28,6 +28,7 @@ typedef struct vti_result_admission {
     vti_net_peer kv_from; /* whom rows of a KV cache were asked of */
     size_t kv_row_bytes;
     uint64_t kv_left;     /* payload bytes of them that may still come */
+    uint32_t want_bytes;  /* that a worker's largest WANT may have */
 } vti_result_admission;
 
 struct vt_cluster {
@@ -37,6 +38,8 @@ struct vt_cluster {
     uint32_t connect_timeout_ms, step_timeout_ms;
     uint32_t context_tokens, batch_tokens; /* what sessions are expected to ask for */
     vt_kv_type kv_type;
+    const char *cache_path; /* while it is opened; or NULL */
+    uint64_t cache_max_bytes;
     vti_net *net;
     uint64_t queue_bytes; /* of it, taken from the device's budget */
     vti_cluster_id id;
@@ -68,6 +71,11 @@ vt_status vti_cluster_wait(vt_cluster *c, uint64_t deadline_ns, const atomic_boo
                            const char *waiting_for, vti_net_event *event, vti_device **device,
                            vt_error *err);
 
+/* The same for a caller who has other things to do: *device is NULL if nothing of interest has come
+ * until then (a time in the past only looks). */
+vt_status vti_cluster_poll(vt_cluster *c, uint64_t until_ns, vti_net_event *event,
+                           vti_device **device, vt_error *err);
+
 /* The device that runs layers as number `hop` of them, behind the main one; NULL past the last. */
 vti_device *vti_cluster_device_at(vt_cluster *c, uint32_t hop);
 
@@ -83,6 +91,9 @@ vt_status vti_cluster_explain_loss(vt_cluster *c, vti_device *device, vt_error *
 
 /* Sends every device its layers and waits until all are ready. */
 vt_status vti_cluster_provision(vt_cluster *c, vt_error *err);
+
+/* The devices know their layers: sends each the shards that it lacks, until all have theirs. */
+vt_status vti_cluster_send_weights(vt_cluster *c, vt_error *err);
 
 const char *vti_cluster_admit(void *user, vti_net_peer peer, const vti_frame_header *header);
 

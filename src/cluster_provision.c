@@ -7,7 +7,7 @@
 #include "cluster_internal.h"
 #include "stage.h"
 
-enum { ANSWER_TIMEOUT_MS = 5000, READY_TIMEOUT_MS = 60000 };
+enum { ANSWER_TIMEOUT_MS = 5000 };
 
 /* Bytes of the weights that a device gets. */
 static uint64_t weight_bytes(const vt_cluster *c, const vti_device *device)
@@ -125,7 +125,7 @@ static vt_status check_own_memory(const vt_cluster *c, vt_error *err)
                     mib(spare), c->main_layers, mib(need));
 }
 
-/* --- weights ----------------------------------------------------------------------------------- */
+/* --- assignment ----------------------------------------------------------------------------------- */
 
 /* Address of the device that comes after `hop`; "" for the last. */
 static const char *next_address(const vt_cluster *c, uint32_t hop)
@@ -144,84 +144,25 @@ static vt_status send_assignment(vt_cluster *c, vti_device *device, vt_error *er
         .hop = device->hop,
         .quantised = c->model->geometry.quantised,
     };
+    vti_model_get_identity(c->model, &a.identity);
+    /* Quantised by a profile of importance, shards do not follow from the file alone. */
+    if (!c->model->builder.importance) vti_file_stamp_of(c->model->gguf, &a.stamp);
     snprintf(a.next, sizeof a.next, "%s", next_address(c, device->hop));
     uint8_t payload[VTI_WIRE_SMALL_MAX];
     vti_writer w = {payload, sizeof payload, 0, false};
     if (!vti_encode_assignment(&w, &a))
         return vti_fail(err, VT_ERR_INTERNAL, "the assignment does not fit its message");
-    return send_simple(c, device, VTI_MSG_ASSIGN, &w, err);
-}
-
-typedef struct transfer {
-    char what[VTI_NET_ADDRESS_MAX + 16];
-    uint64_t done_bytes, total_bytes; /* over all devices */
-} transfer;
-
-/* A shard travels in blocks, so that signs of life pass between them. */
-static vt_status send_blocks(vt_cluster *c, vti_device *device, vti_shard_block *block,
-                             const unsigned char *data, uint64_t bytes, transfer *t, vt_error *err)
-{
-    vti_frame_header header = {.type = VTI_MSG_WEIGHTS};
-    for (block->offset = 0; block->offset < bytes;) {
-        uint64_t left = bytes - block->offset;
-        size_t part = left < VTI_WIRE_BLOCK_MAX ? (size_t)left : VTI_WIRE_BLOCK_MAX;
-        uint8_t head[VTI_WIRE_BLOCK_HEADER_BYTES];
-        vti_writer w = {head, sizeof head, 0, false};
-        vti_encode_block(&w, block);
-        vti_net_part parts[] = {{head, w.bytes}, {data + block->offset, part}};
-        VTI_TRY(vti_cluster_send_message(c, device, &header, parts, 2, err));
-        block->offset += part;
-        t->done_bytes += part;
-        if (c->progress.report)
-            c->progress.report(c->progress.user, t->what, t->done_bytes, t->total_bytes);
-    }
-    return VT_OK;
-}
-
-static vt_status send_shard(vt_cluster *c, vti_device *device, vti_shard_id id, transfer *t,
-                            vt_error *err)
-{
-    const vti_shard_source *source = c->model->shards;
-    vti_shard_block block = {.id = id};
-    vti_shard_layout layout;
-    if (!source->form(source->self, id, &block.form) ||
-        !vti_shard_lay_out(source->geometry, source->kernels, id.unit, id.shard, &block.form,
-                           &layout))
-        return vti_fail(err, VT_ERR_INTERNAL, "a shard that was counted is not there");
-    void *bytes = aligned_alloc(VTI_SHARD_ALIGNMENT, (size_t)layout.bytes);
-    if (!bytes) return vti_fail(err, VT_ERR_MEMORY, "no memory for a shard to send");
-    vt_status status = source->load(source->self, id, bytes, err);
-    if (status == VT_OK) status = send_blocks(c, device, &block, bytes, layout.bytes, t, err);
-    free(bytes);
-    return status;
-}
-
-static vt_status send_weights(vt_cluster *c, vti_device *device, transfer *t, vt_error *err)
-{
-    const vti_geometry *g = &c->model->geometry;
-    snprintf(t->what, sizeof t->what, "weights to %s", device->address);
-    VTI_TRY(send_assignment(c, device, err));
     vti_log(&c->log, VT_LOG_INFO, "layers %" PRIu32 " to %" PRIu32 " go to %s", device->first,
             device->first + device->count - 1, device->address);
-    for (uint32_t i = 0; i < 2 * device->count; i++) {
-        uint32_t unit = vti_attn_unit(device->first) + i;
-        for (uint32_t shard = 0; shard <= vti_unit_shards(g, unit); shard++)
-            VTI_TRY(send_shard(c, device, (vti_shard_id){unit, shard, c->model->precision}, t,
-                               err));
-    }
-    return send_simple(c, device, VTI_MSG_LOADED, NULL, err);
+    return send_simple(c, device, VTI_MSG_ASSIGN, &w, err);
 }
 
 vt_status vti_cluster_provision(vt_cluster *c, vt_error *err)
 {
-    transfer t = {0};
     VTI_TRY(claim_all(c, err));
     VTI_TRY(check_memory(c, err));
     VTI_TRY(check_own_memory(c, err));
     for (size_t i = 0; i < c->device_count; i++)
-        if (c->devices[i].count) t.total_bytes += weight_bytes(c, &c->devices[i]);
-    for (size_t i = 0; i < c->device_count; i++)
-        if (c->devices[i].count) VTI_TRY(send_weights(c, &c->devices[i], &t, err));
-    return collect(c, VTI_MSG_READY, READY_TIMEOUT_MS, "it to load its weights",
-                   offsetof(vti_device, ready), offsetof(vti_device, weight_bytes), err);
+        if (c->devices[i].count) VTI_TRY(send_assignment(c, &c->devices[i], err));
+    return vti_cluster_send_weights(c, err);
 }

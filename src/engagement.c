@@ -26,7 +26,7 @@ static void publish_route(vti_engagement *e)
     pthread_mutex_unlock(&a->lock);
 }
 
-static void publish_phase(vti_engagement *e, vti_phase phase)
+void vti_engagement_publish_phase(vti_engagement *e, vti_phase phase)
 {
     vti_admission *a = e->host->admission;
     e->phase = phase;
@@ -58,7 +58,6 @@ static void publish_session(vti_engagement *e)
     e->arriving_kv.layers = 0;
 }
 
-/* Sends, waiting while too much is queued for a peer that reads slowly. */
 vt_status vti_engagement_send(vti_engagement *e, vti_net_peer peer, const vti_frame_header *header,
                               const vti_net_part *parts, size_t count, vt_error *err)
 {
@@ -115,7 +114,7 @@ vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main
     host->admission->ends = 0;
     pthread_mutex_unlock(&host->admission->lock);
     publish_route(e);
-    publish_phase(e, VTI_PHASE_CLAIMED);
+    vti_engagement_publish_phase(e, VTI_PHASE_CLAIMED);
     uint8_t offer[8];
     vti_writer w = {offer, sizeof offer, 0, false};
     vti_device_memory_refresh(host->memory);
@@ -129,12 +128,6 @@ vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main
     return VT_OK;
 }
 
-static void drop_arrival(vti_engagement *e)
-{
-    vti_shard_free(e->memory, e->arrival.shard);
-    memset(&e->arrival, 0, sizeof e->arrival);
-}
-
 void vti_engagement_close(vti_engagement *e)
 {
     if (!e) return;
@@ -144,13 +137,14 @@ void vti_engagement_close(vti_engagement *e)
     if (e->next && e->next != e->main) vti_net_disconnect(e->host->net, e->next, NULL);
     if (e->source && e->source != e->main) vti_net_disconnect(e->host->net, e->source, NULL);
     vti_stage_close(e->stage);
-    drop_arrival(e);
+    vti_engagement_end_loading(e);
     vti_weights_free(e->weights);
     vti_shard_memory_close(e->memory);
+    if (e->host->cache) vti_shard_cache_let_go(e->host->cache);
     free(e);
 }
 
-/* --- weights ----------------------------------------------------------------------------------- */
+/* --- assignment -------------------------------------------------------------------------------- */
 
 static vt_status on_assign(vti_engagement *e, const vti_net_event *event, vt_error *err)
 {
@@ -171,81 +165,11 @@ static vt_status on_assign(vti_engagement *e, const vti_net_event *event, vt_err
     if (!e->memory) return vti_fail(err, VT_ERR_MEMORY, "no memory for weights");
     VTI_TRY(vti_weights_new(&e->geometry, e->memory, 2 * a->first, 2 * a->count, &e->weights, err));
     if (a->hop == 0) e->source = e->main;
-    e->phase = VTI_PHASE_LOADING;
+    e->phase = VTI_PHASE_ASSIGNED;
     publish_route(e);
     vti_log(e->host->log, VT_LOG_INFO, "layers %" PRIu32 "..%" PRIu32 " of %" PRIu32 " for %s", a->first,
             a->first + a->count - 1, a->hparams.layers, e->main_address);
-    return VT_OK;
-}
-
-static bool is_expected(const vti_engagement *e, vti_shard_id id)
-{
-    const vti_weights *w = e->weights;
-    if (id.unit < w->first || id.unit - w->first >= w->count) return false;
-    const vti_unit *unit = vti_weights_unit(w, id.unit);
-    return id.shard <= unit->shards && !unit->shard[id.shard];
-}
-
-static vt_status begin_arrival(vti_engagement *e, const vti_shard_block *block, vt_error *err)
-{
-    vti_shard_layout layout;
-    char name[VTI_SHARD_TEXT];
-    if (!is_expected(e, block->id))
-        return vti_fail(err, VT_ERR_PROTOCOL, "shard %" PRIu32 " of unit %" PRIu32
-                        " was not expected", block->id.shard, block->id.unit);
-    vti_shard_describe(&e->geometry, block->id, name);
-    if (!vti_shard_lay_out(&e->geometry, e->host->kernels, block->id.unit, block->id.shard,
-                           &block->form, &layout))
-        return vti_fail(err, VT_ERR_PROTOCOL, "%s has a form that this model cannot have", name);
-    VTI_TRY(vti_shard_new(e->memory, block->id, &layout, &e->arrival.shard, err));
-    e->arrival.form = block->form;
-    e->arrival.received = 0;
-    return VT_OK;
-}
-
-static bool is_next(const vti_arrival *a, const vti_shard_block *block, uint32_t bytes)
-{
-    return a->shard->id.unit == block->id.unit && a->shard->id.shard == block->id.shard &&
-           memcmp(&a->form, &block->form, sizeof a->form) == 0 && block->offset == a->received &&
-           bytes <= a->shard->bytes - a->received;
-}
-
-static vt_status on_weights(vti_engagement *e, const vti_net_event *event, vt_error *err)
-{
-    vti_shard_block block = {0};
-    vti_arrival *a = &e->arrival;
-    uint32_t bytes = event->header.message_bytes;
-    VTI_TRY(require_phase(e, VTI_PHASE_LOADING, err));
-    if (!vti_decode_block(event->payload, bytes, &block))
-        return vti_fail(err, VT_ERR_PROTOCOL, "a block of weights is malformed");
-    if (!a->shard) VTI_TRY(begin_arrival(e, &block, err));
-    bytes -= VTI_WIRE_BLOCK_HEADER_BYTES;
-    if (!is_next(a, &block, bytes))
-        return vti_fail(err, VT_ERR_PROTOCOL, "blocks of weights are out of order");
-    memcpy((uint8_t *)a->shard->memory + a->received,
-           event->payload + VTI_WIRE_BLOCK_HEADER_BYTES, bytes);
-    a->received += bytes;
-    if (a->received < a->shard->bytes) return VT_OK;
-    vti_weights_put(e->weights, a->shard);
-    a->shard = NULL;
-    return VT_OK;
-}
-
-/* A missing shard would be read as nothing. */
-static vt_status check_complete(const vti_engagement *e, vt_error *err)
-{
-    for (uint32_t i = 0; i < e->weights->count; i++) {
-        const vti_unit *unit = &e->weights->units[i];
-        for (uint32_t shard = 0; shard <= unit->shards; shard++) {
-            char name[VTI_SHARD_TEXT];
-            if (unit->shard[shard]) continue;
-            vti_shard_describe(&e->geometry,
-                               (vti_shard_id){e->weights->first + i, shard, VTI_PRECISION_F16},
-                               name);
-            return vti_fail(err, VT_ERR_PROTOCOL, "%s did not arrive", name);
-        }
-    }
-    return VT_OK;
+    return vti_engagement_expect_manifest(e, err);
 }
 
 /* --- links ------------------------------------------------------------------------------------- */
@@ -255,14 +179,12 @@ static vt_status become_ready(vti_engagement *e, vt_error *err)
     uint8_t payload[8];
     vti_writer w = {payload, sizeof payload, 0, false};
     vti_write_u64(&w, e->weights->bytes);
-    publish_phase(e, VTI_PHASE_READY);
+    vti_engagement_publish_phase(e, VTI_PHASE_READY);
     return send_message(e, e->main, VTI_MSG_READY, payload, w.bytes, err);
 }
 
-static vt_status on_loaded(vti_engagement *e, vt_error *err)
+vt_status vti_engagement_loaded(vti_engagement *e, vt_error *err)
 {
-    VTI_TRY(require_phase(e, VTI_PHASE_LOADING, err));
-    VTI_TRY(check_complete(e, err));
     if (e->assignment.next[0] == 0) {
         e->next = e->main;
         return become_ready(e, err);
@@ -410,8 +332,8 @@ vt_status vti_engagement_handle(vti_engagement *e, vti_net_event *event, vt_erro
 {
     switch ((int)event->header.type) {
     case VTI_MSG_ASSIGN: return on_assign(e, event, err);
-    case VTI_MSG_WEIGHTS: return on_weights(e, event, err);
-    case VTI_MSG_LOADED: return on_loaded(e, err);
+    case VTI_MSG_MANIFEST:
+    case VTI_MSG_BLOCK: return vti_engagement_weights(e, event, err);
     case VTI_MSG_SESSION: return on_session(e, event, err);
     case VTI_MSG_SESSION_END: end_session(e); return VT_OK;
     case VTI_MSG_STEP: return on_step(e, event, err);

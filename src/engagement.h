@@ -1,7 +1,8 @@
 /* engagement.h: a worker's work for one main device, from its claim to its loss.
  *
  *   CLAIMED   the main device has us; we told it our memory
- *   LOADING   it told us which layers, and their weights arrive
+ *   ASSIGNED  it told us which layers; the list of their shards is to come
+ *   LOADING   shards are loaded from here, or arrive
  *   LINKING   all weights are there; we connect to the device that comes after us
  *   READY     waiting for a conversation
  *   SESSION   KV cache is there; steps come in, are computed and go on
@@ -14,13 +15,21 @@
 #include <pthread.h>
 
 #include "memory.h"
+#include "shard_intake.h"
 #include "stage.h"
 #include "weights.h"
 #include "wire.h"
 
 typedef enum vti_phase {
-    VTI_PHASE_CLAIMED, VTI_PHASE_LOADING, VTI_PHASE_LINKING, VTI_PHASE_READY, VTI_PHASE_SESSION
+    VTI_PHASE_CLAIMED, VTI_PHASE_ASSIGNED, VTI_PHASE_LOADING, VTI_PHASE_LINKING, VTI_PHASE_READY,
+    VTI_PHASE_SESSION
 } vti_phase;
+
+/* A block that we asked for. */
+typedef struct vti_block_order {
+    uint32_t index; /* in the manifest */
+    uint64_t bytes;
+} vti_block_order;
 
 /* What the admission of headers knows. Headers are looked at long before their messages are handled
  * (a whole model's weights may be under way), so it has a phase of its own: each header that the
@@ -42,14 +51,11 @@ typedef struct vti_admission {
     uint32_t layers;
     size_t row_bytes;
     uint64_t kv_left;          /* payload bytes of KV messages that may still come */
+    size_t manifest_bytes;     /* 0: not known yet */
+    vti_block_order *orders;   /* of blocks, in the order in which they have to come */
+    size_t order_count, order_capacity, orders_done;
+    uint32_t next_part;        /* of the first that is not done */
 } vti_admission;
-
-/* A shard that is arriving; NULL: none. */
-typedef struct vti_arrival {
-    vti_shard *shard;
-    vti_shard_form form;
-    uint64_t received;
-} vti_arrival;
 
 /* What a worker lends to its engagements. */
 typedef struct vti_engagement_host {
@@ -59,6 +65,9 @@ typedef struct vti_engagement_host {
     vti_pool *pool;
     const vt_log *log;
     vti_device_memory *memory; /* what everything large is taken from */
+    vt_progress progress;
+    vti_shard_cache *cache;       /* or NULL */
+    const vti_local_model *local; /* or NULL */
 } vti_engagement_host;
 
 typedef struct vti_engagement {
@@ -71,7 +80,9 @@ typedef struct vti_engagement {
     vti_geometry geometry;
     vti_shard_memory *memory;
     vti_weights *weights;
-    vti_arrival arrival;
+    vti_manifest manifest;
+    vti_shard_intake *intake; /* while shards are loaded */
+    uint64_t told_ns;         /* when the main device was last told how far that is */
     vti_net_peer source;      /* the device before us; for hop 0 the main device */
     vti_net_peer next;        /* the device after us; the main device if we are the last */
     bool next_linked;
@@ -111,6 +122,25 @@ vt_status vti_engagement_send(vti_engagement *e, vti_net_peer peer, const vti_fr
 
 /* KV_GET, KV_PUT and KV in a session. */
 vt_status vti_engagement_kv(vti_engagement *e, vti_net_event *event, vt_error *err);
+
+/* Is there something to do that does not wait for a message? Does a part of it. */
+bool vti_engagement_has_work(const vti_engagement *e);
+vt_status vti_engagement_work(vti_engagement *e, vt_error *err);
+
+/* The assignment is known: gets ready for the manifest. */
+vt_status vti_engagement_expect_manifest(vti_engagement *e, vt_error *err);
+/* MANIFEST and BLOCK. */
+vt_status vti_engagement_weights(vti_engagement *e, const vti_net_event *event, vt_error *err);
+/* All weights are there. */
+vt_status vti_engagement_loaded(vti_engagement *e, vt_error *err);
+/* Frees what loading needed. */
+void vti_engagement_end_loading(vti_engagement *e);
+
+void vti_engagement_publish_phase(vti_engagement *e, vti_phase phase);
+
+/* This block has to come next, after those ordered before. */
+bool vti_admission_order(vti_admission *admission, uint32_t index, uint64_t bytes);
+void vti_admission_forget_orders(vti_admission *admission);
 
 /* NULL, or why this header is not acceptable now. */
 const char *vti_admission_check(vti_admission *admission, vti_net_peer peer,

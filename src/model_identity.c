@@ -2,6 +2,7 @@
 
 #include <sodium.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Every tensor gives two pieces of this many bytes, from its beginning and its middle: a fine-tuned
  * model differs from its base in every matrix, and reading all weights would take as long as
@@ -75,4 +76,24 @@ void vti_model_identity_of(const vt_gguf *gguf, vti_model_identity *out)
 {
     hash_shape(gguf, out->shape);
     hash_weights(gguf, out->weights);
+}
+
+bool vti_file_stamp_of(const vt_gguf *gguf, vti_file_stamp *out)
+{
+    crypto_generichash_state hash;
+    bool files = true;
+    memset(out, 0, sizeof *out);
+    crypto_generichash_init(&hash, NULL, 0, sizeof out->bytes);
+    for (uint32_t i = 0; i < vt_gguf_part_count(gguf) && files; i++) {
+        struct stat info;
+        const char *path = vt_gguf_part_name(gguf, i);
+        files = path && stat(path, &info) == 0 && S_ISREG(info.st_mode);
+        if (!files) break;
+        const uint64_t facts[] = {(uint64_t)info.st_dev, (uint64_t)info.st_ino,
+                                  (uint64_t)info.st_size, (uint64_t)info.st_mtim.tv_sec,
+                                  (uint64_t)info.st_mtim.tv_nsec};
+        add(&hash, facts, sizeof facts);
+    }
+    if (files) crypto_generichash_final(&hash, out->bytes, sizeof out->bytes);
+    return files;
 }

@@ -15,4 +15,11 @@ typedef struct vti_model_identity {
 
 void vti_model_identity_of(const vt_gguf *gguf, vti_model_identity *out);
 
+/* Of the files themselves, as they are on this machine now: equal only for the same, unchanged ones.
+ * False: the model is not of files. */
+typedef struct vti_file_stamp {
+    uint8_t bytes[VTI_IDENTITY_BYTES];
+} vti_file_stamp;
+bool vti_file_stamp_of(const vt_gguf *gguf, vti_file_stamp *out);
+
 #endif

@@ -17,11 +17,6 @@ enum { DEFAULT_SHARE = 10, CHECKSUM_AT = 64 };
 
 static const char magic[8] = {'V', 'T', 'B', 'L', 'O', 'C', 'K', 1};
 
-void vti_content_hash_of(const void *data, size_t bytes, vti_content_hash *out)
-{
-    crypto_generichash(out->bytes, sizeof out->bytes, data, bytes, NULL, 0);
-}
-
 void vti_cached_block_free(vti_cached_block *block)
 {
     free(block->data);
@@ -32,13 +27,13 @@ void vti_cached_block_free(vti_cached_block *block)
 
 /* Of the header's first half and of what follows it. */
 static void checksum_of(const uint8_t *header, const void *data, size_t bytes,
-                        uint8_t out[VTI_CONTENT_HASH_BYTES])
+                        uint8_t out[VTI_SHARD_HASH_BYTES])
 {
     crypto_generichash_state state;
-    crypto_generichash_init(&state, NULL, 0, VTI_CONTENT_HASH_BYTES);
+    crypto_generichash_init(&state, NULL, 0, VTI_SHARD_HASH_BYTES);
     crypto_generichash_update(&state, header, CHECKSUM_AT);
     crypto_generichash_update(&state, data, bytes);
-    crypto_generichash_final(&state, out, VTI_CONTENT_HASH_BYTES);
+    crypto_generichash_final(&state, out, VTI_SHARD_HASH_BYTES);
 }
 
 static void write_header(const vti_content_hash *hash, const vti_cached_block *block,
@@ -203,7 +198,7 @@ static bool make_larger(vti_cached_block *block, uint64_t bytes)
 /* The file's size is not taken from its header: an allocation is never larger than what is there. */
 static bool read_block(int file, const vti_content_hash *hash, vti_cached_block *out, bool *memory)
 {
-    uint8_t header[VTI_CACHE_HEADER_BYTES], checksum[VTI_CONTENT_HASH_BYTES];
+    uint8_t header[VTI_CACHE_HEADER_BYTES], checksum[VTI_SHARD_HASH_BYTES];
     if (!read_header(file, hash, out, header)) return false;
     *memory = make_larger(out, out->stored_bytes);
     if (!*memory || !vti_cache_read(file, out->data, (size_t)out->stored_bytes,

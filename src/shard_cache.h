@@ -10,15 +10,14 @@
 #define VTI_SHARD_CACHE_H
 
 #include "error.h"
+#include "shard_block.h"
 
-enum { VTI_CONTENT_HASH_BYTES = 32, VTI_CACHE_HEADER_BYTES = 96 };
+enum { VTI_CACHE_HEADER_BYTES = 96 };
 
-/* BLAKE2b-256. */
+/* What vti_shard_hash gives. */
 typedef struct vti_content_hash {
-    uint8_t bytes[VTI_CONTENT_HASH_BYTES];
+    uint8_t bytes[VTI_SHARD_HASH_BYTES];
 } vti_content_hash;
-
-void vti_content_hash_of(const void *data, size_t bytes, vti_content_hash *out);
 
 typedef struct vti_cached_block {
     uint32_t encoding;     /* of who put it in; opaque here */

@@ -13,7 +13,7 @@
 #include "shard_cache.h"
 
 enum {
-    VTI_CACHE_HASH_TEXT = 2 * VTI_CONTENT_HASH_BYTES + 1,
+    VTI_CACHE_HASH_TEXT = 2 * VTI_SHARD_HASH_BYTES + 1,
     VTI_CACHE_USER_TEXT = 33, /* a random name */
     VTI_CACHE_PART_TEXT = VTI_CACHE_USER_TEXT + 11,
 };

@@ -113,6 +113,9 @@ static void read_hparams(vti_reader *r, vti_hparams *p)
 bool vti_encode_assignment(vti_writer *w, const vti_assignment *a)
 {
     write_hparams(w, &a->hparams);
+    vti_write_bytes(w, a->identity.shape, sizeof a->identity.shape);
+    vti_write_bytes(w, a->identity.weights, sizeof a->identity.weights);
+    vti_write_bytes(w, a->stamp.bytes, sizeof a->stamp.bytes);
     vti_write_u32(w, a->first);
     vti_write_u32(w, a->count);
     vti_write_u32(w, a->hop);
@@ -128,6 +131,9 @@ bool vti_decode_assignment(const uint8_t *data, size_t bytes, vti_assignment *ou
     vti_reader r = {data, bytes, 0, false};
     memset(out, 0, sizeof *out);
     read_hparams(&r, &out->hparams);
+    vti_read_bytes(&r, out->identity.shape, sizeof out->identity.shape);
+    vti_read_bytes(&r, out->identity.weights, sizeof out->identity.weights);
+    vti_read_bytes(&r, out->stamp.bytes, sizeof out->stamp.bytes);
     out->first = vti_read_u32(&r);
     out->count = vti_read_u32(&r);
     out->hop = vti_read_u32(&r);
@@ -135,30 +141,6 @@ bool vti_decode_assignment(const uint8_t *data, size_t bytes, vti_assignment *ou
     uint32_t length = read_enum(&r, VTI_WIRE_ADDRESS_MAX + 1);
     vti_read_bytes(&r, out->next, length);
     return finished(&r) && strlen(out->next) == length;
-}
-
-bool vti_encode_block(vti_writer *w, const vti_shard_block *block)
-{
-    vti_write_u32(w, block->id.unit);
-    vti_write_u32(w, block->id.shard);
-    vti_write_u32(w, (uint32_t)block->form.precision);
-    vti_write_u32(w, block->form.source_grid);
-    vti_write_bytes(w, block->form.type, sizeof block->form.type);
-    vti_write_u64(w, block->offset);
-    return !w->failed;
-}
-
-bool vti_decode_block(const uint8_t *data, size_t bytes, vti_shard_block *out)
-{
-    if (bytes <= VTI_WIRE_BLOCK_HEADER_BYTES) return false;
-    vti_reader r = {data, VTI_WIRE_BLOCK_HEADER_BYTES, 0, false};
-    out->id.unit = vti_read_u32(&r);
-    out->id.shard = vti_read_u32(&r);
-    out->form.precision = out->id.precision = (vti_precision)read_enum(&r, VTI_PRECISION_COUNT);
-    out->form.source_grid = read_enum(&r, 2);
-    vti_read_bytes(&r, out->form.type, sizeof out->form.type);
-    out->offset = vti_read_u64(&r);
-    return finished(&r);
 }
 
 bool vti_encode_session(vti_writer *w, const vti_session_request *s)
@@ -203,6 +185,14 @@ bool vti_decode_refusal(const uint8_t *data, size_t bytes, vt_error *out)
     out->message[length] = 0;
     vti_make_printable(out->message);
     return true;
+}
+
+uint32_t vti_block_part_bytes(uint64_t block_bytes, uint32_t part)
+{
+    uint64_t offset = (uint64_t)part * VTI_WIRE_BLOCK_MAX;
+    if (offset >= block_bytes) return 0;
+    uint64_t left = block_bytes - offset;
+    return left < VTI_WIRE_BLOCK_MAX ? (uint32_t)left : VTI_WIRE_BLOCK_MAX;
 }
 
 uint64_t vti_step_bytes(uint32_t rows, uint32_t d, uint32_t hops)

@@ -7,6 +7,7 @@
 
 #include "../net/net.h"
 #include "kv_transfer.h"
+#include "model_identity.h"
 #include "shard.h"
 
 typedef enum vti_message {
@@ -14,9 +15,13 @@ typedef enum vti_message {
     VTI_MSG_OFFER,       /* worker → main: memory_bytes u64 */
     VTI_MSG_REFUSE,      /* worker → main: status u32, text: why this cannot go on */
     VTI_MSG_ASSIGN,      /* main → worker: vti_assignment */
-    VTI_MSG_WEIGHTS,     /* main → worker: vti_shard_block, then its bytes */
-    VTI_MSG_LOADED,      /* main → worker: that was the last block */
-    VTI_MSG_READY,       /* worker → main: weight_bytes u64 */
+    VTI_MSG_ASSIGNED,    /* worker → main: send the manifest. u32, 1: it has the very same file */
+    VTI_MSG_MANIFEST,    /* main → worker: manifest.h */
+    VTI_MSG_WANT,        /* worker → main: u32 × n: entries of the manifest it lacks, to be sent in
+                            this order, after those wanted before */
+    VTI_MSG_BLOCK,       /* main → worker: unit = entry, step = part: up to VTI_WIRE_BLOCK_MAX bytes */
+    VTI_MSG_LOADED,      /* worker → main: bytes u64 of the shards that are there by now */
+    VTI_MSG_READY,       /* worker → main: bytes u64 of all shards */
     VTI_MSG_LINK,        /* worker → next worker: cluster id */
     VTI_MSG_LINKED,      /* and back: accepted */
     VTI_MSG_SESSION,     /* main → worker: vti_session_request */
@@ -32,9 +37,9 @@ typedef enum vti_message {
 enum {
     VTI_CLUSTER_ID_BYTES = 16,
     VTI_WIRE_ADDRESS_MAX = VTI_NET_ADDRESS_MAX - 1,
-    VTI_WIRE_BLOCK_HEADER_BYTES = 32,
-    VTI_WIRE_BLOCK_MAX = 1 << 20,   /* weight bytes of one WEIGHTS message */
-    VTI_WIRE_SMALL_MAX = 512,       /* any message but WEIGHTS and STEP */
+    VTI_WIRE_BLOCK_MAX = 1 << 20,   /* bytes of a block in one BLOCK message; the last has the rest */
+    VTI_WIRE_SMALL_MAX = 512,       /* any message but MANIFEST, WANT, BLOCK, STEP and KV */
+    VTI_WIRE_WANT_BYTES = 4,
     VTI_WIRE_BUSY_BYTES = 8,        /* one busy time in a STEP */
     VTI_WIRE_SLOT_BYTES = 4,        /* before the rows of a KV: keys or values (0, 1) × KV heads
                                        + KV head */
@@ -51,18 +56,13 @@ typedef struct vti_cluster_id {
 /* Layers [first, first + count) of a model, and where the result goes. */
 typedef struct vti_assignment {
     vti_hparams hparams;
+    vti_model_identity identity;
+    vti_file_stamp stamp;  /* zeros: of no file */
     uint32_t first, count;
     uint32_t hop;          /* 0: receives from the main device; else from a worker */
     bool quantised;        /* vti_geometry_init's */
     char next[VTI_NET_ADDRESS_MAX]; /* address of the next device; "": the main device */
 } vti_assignment;
-
-/* A part of a shard's bytes. */
-typedef struct vti_shard_block {
-    vti_shard_id id;     /* its precision is the form's */
-    vti_shard_form form; /* the same in all blocks of a shard */
-    uint64_t offset;     /* of this block in the shard's bytes */
-} vti_shard_block;
 
 typedef struct vti_session_request {
     uint32_t context_tokens, batch_tokens;
@@ -93,13 +93,14 @@ void vti_read_bytes(vti_reader *r, void *out, size_t bytes);
  * terminated. What it means for a model is checked by who uses it. */
 bool vti_encode_assignment(vti_writer *w, const vti_assignment *a);
 bool vti_decode_assignment(const uint8_t *data, size_t bytes, vti_assignment *out);
-bool vti_encode_block(vti_writer *w, const vti_shard_block *block);
-bool vti_decode_block(const uint8_t *data, size_t bytes, vti_shard_block *out);
 bool vti_encode_session(vti_writer *w, const vti_session_request *s);
 bool vti_decode_session(const uint8_t *data, size_t bytes, vti_session_request *out);
 bool vti_encode_refusal(vti_writer *w, vt_status status, const char *text);
 /* Text into out->message, made printable. */
 bool vti_decode_refusal(const uint8_t *data, size_t bytes, vt_error *out);
+
+/* Bytes of part `part` of a block of `block_bytes`; 0: it has no such part. */
+uint32_t vti_block_part_bytes(uint64_t block_bytes, uint32_t part);
 
 /* Payload bytes of a STEP that has passed `hops` workers. */
 uint64_t vti_step_bytes(uint32_t rows, uint32_t d, uint32_t hops);

@@ -25,6 +25,7 @@ struct vt_worker {
     vti_admission admission;
     vti_engagement_host host;
     vti_device_memory memory;
+    vti_local_model *local;
     char address[VTI_NET_ADDRESS_MAX];
     atomic_bool stopping;
     vti_engagement *engagement; /* NULL: idle */
@@ -62,6 +63,28 @@ static vt_status open_net(vt_worker *w, const vt_worker_params *params, vt_error
                     net_err.message);
 }
 
+/* Without a cache everything works, too. */
+static void open_cache(vt_worker *w, const vt_worker_params *params)
+{
+    vt_error err;
+    if (!params->cache_path) return;
+    if (vti_shard_cache_open(params->cache_path, params->cache_max_bytes, &w->log, &w->host.cache,
+                             &err) != VT_OK)
+        vti_log(&w->log, VT_LOG_WARNING, "%s; nothing is kept", err.message);
+}
+
+static vt_status open_parts(vt_worker *w, const vt_worker_params *params, vt_error *err)
+{
+    if (params->model_path) {
+        VTI_TRY(vti_local_model_open(params->model_path, &w->log, &w->local, err));
+        w->host.local = w->local;
+    }
+    open_cache(w, params);
+    VTI_TRY(vti_device_memory_open(&w->memory, params->memory_bytes, &w->log, err));
+    VTI_TRY(vti_pool_open(params->threads, &w->host.pool, err));
+    return open_net(w, params, err);
+}
+
 vt_status vt_worker_open(const vt_worker_params *params, vt_worker **out, vt_error *err)
 {
     if (!out) return vti_fail(err, VT_ERR_ARGUMENT, "vt_worker_open: out is NULL");
@@ -81,10 +104,9 @@ vt_status vt_worker_open(const vt_worker_params *params, vt_worker **out, vt_err
         .kernels = &w->kernels,
         .log = &w->log,
         .memory = &w->memory,
+        .progress = params->progress,
     };
-    vt_status status = vti_device_memory_open(&w->memory, params->memory_bytes, &w->log, err);
-    if (status == VT_OK) status = open_net(w, params, err);
-    if (status == VT_OK) status = vti_pool_open(params->threads, &w->host.pool, err);
+    vt_status status = open_parts(w, params, err);
     if (status != VT_OK) {
         vt_worker_close(w);
         return status;
@@ -105,6 +127,8 @@ void vt_worker_close(vt_worker *w)
     drop_engagement(w);
     vti_net_close(w->host.net);
     vti_pool_close(w->host.pool);
+    vti_shard_cache_close(w->host.cache);
+    vti_local_model_close(w->local);
     vti_device_memory_close(&w->memory);
     pthread_mutex_destroy(&w->admission.lock);
     free(w);
@@ -255,11 +279,21 @@ static void on_event(vt_worker *w, vti_net_event *event)
     }
 }
 
+/* Something to do without a message: a part of it, so that messages are not kept waiting long. */
+static void work(vt_worker *w)
+{
+    vt_error error;
+    if (vti_engagement_work(w->engagement, &error) != VT_OK) give_up(w, &error);
+}
+
 vt_status vt_worker_run(vt_worker *w, vt_error *err)
 {
     while (!atomic_load(&w->stopping)) {
         vti_net_event event;
-        vti_net_status status = vti_net_wait(w->host.net, expire_strangers(w), &event);
+        bool busy = w->engagement && vti_engagement_has_work(w->engagement);
+        uint64_t deadline = expire_strangers(w);
+        vti_net_status status = vti_net_wait(w->host.net, busy ? 0 : deadline, &event);
+        if (status == VTI_NET_ERR_TIMEOUT && busy) work(w);
         if (status == VTI_NET_ERR_INTERRUPTED || status == VTI_NET_ERR_TIMEOUT) continue;
         if (status != VTI_NET_OK)
             return vti_fail(err, vti_from_net_status(status), "the network loop failed: %s",

@@ -14,7 +14,10 @@ const char *test_cli_folder(void) { return folder; }
 int test_cli_set_up(void **state)
 {
     (void)state;
+    char cache[64];
     if (!mkdtemp(folder)) return -1;
+    snprintf(cache, sizeof cache, "%s/cache", folder);
+    setenv("XDG_CACHE_HOME", cache, 1);
     return setenv("XDG_STATE_HOME", folder, 1);
 }
 

@@ -18,14 +18,12 @@ static void on_terminate(int number)
     vt_worker_stop(serving);
 }
 
-static void serve(int pipe_end, uint64_t memory_bytes, const char *key_path)
+static void serve(int pipe_end, vt_worker_params params, void (*prepare)(void))
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    vt_worker_params params = vt_worker_params_default();
     vt_error err;
     params.listen = "127.0.0.1:0";
-    params.memory_bytes = memory_bytes;
-    params.key_path = key_path;
+    if (prepare) prepare();
     vt_status status = vt_worker_open(&params, &serving, &err);
     if (status == VT_OK) {
         signal(SIGTERM, on_terminate);
@@ -41,6 +39,14 @@ static void serve(int pipe_end, uint64_t memory_bytes, const char *key_path)
 
 test_worker test_worker_start(uint64_t memory_bytes, const char *key_path)
 {
+    vt_worker_params params = vt_worker_params_default();
+    params.memory_bytes = memory_bytes;
+    params.key_path = key_path;
+    return test_worker_start_with(&params, NULL);
+}
+
+test_worker test_worker_start_with(const vt_worker_params *params, void (*prepare)(void))
+{
     int ends[2];
     test_worker worker = {0};
     assert_int_equal(pipe(ends), 0);
@@ -49,7 +55,7 @@ test_worker test_worker_start(uint64_t memory_bytes, const char *key_path)
     assert_true(worker.pid >= 0);
     if (worker.pid == 0) {
         close(ends[0]);
-        serve(ends[1], memory_bytes, key_path);
+        serve(ends[1], *params, prepare);
     }
     close(ends[1]);
     size_t at = 0;

@@ -15,6 +15,10 @@ typedef struct test_worker {
  * before anything in this process has made threads. `key_path` may be NULL. */
 test_worker test_worker_start(uint64_t memory_bytes, const char *key_path);
 
+/* The same with all that can be chosen (but the address), as far as it is not NULL: `prepare` runs in
+ * the child first. */
+test_worker test_worker_start_with(const vt_worker_params *params, void (*prepare)(void));
+
 /* Sends a signal and waits for the end of the process; returns waitpid's status. */
 int test_worker_end(test_worker *worker, int signal_number);
 

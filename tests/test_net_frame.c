@@ -9,17 +9,17 @@
 #define BYTES(text) (const uint8_t *)(text), sizeof(text) - 1
 
 /* Type 17, flags 0x0201, epoch 3, step 4, unit 5, tokens 6..13, then "Hello, world". */
-static const char hello_wire[] = "VLTF\x02\x11\x01\x02"
+static const char hello_wire[] = "VLTF\x03\x11\x01\x02"
                                  "\x03\0\0\0\x04\0\0\0\x05\0\0\0\x06\0\0\0\x07\0\0\0"
                                  "\x0c\0\0\0\0\0\0\0\x0c\0\0\0"
                                  "\0\0\0\0\0\0\0\0"
                                  "Hello, world";
-static const char heartbeat_wire[] = "VLTF\x02\x02\0\0"
+static const char heartbeat_wire[] = "VLTF\x03\x02\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0";
 /* Type 255, no payload, all other fields at their largest. */
-static const char empty_wire[] = "VLTF\x02\xff\xff\xff"
+static const char empty_wire[] = "VLTF\x03\xff\xff\xff"
                                  "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
                                  "\0\0\0\0\xff\xff\xff\xff"
                                  "\0\0\0\0\0\0\0\0\0\0\0\0"

@@ -25,12 +25,14 @@ static void assignment(void **state)
     (void)state;
     uint8_t data[VTI_WIRE_SMALL_MAX];
     vti_writer w = {data, sizeof data, 0, false};
-    vti_assignment a = {.hparams = shape(), .first = 2, .count = 3, .hop = 1, .quantised = true,
+    vti_assignment a = {.hparams = shape(), .identity = {"shape of it", "weights of it"},
+                        .first = 2, .count = 3, .hop = 1, .quantised = true,
                         .next = "[fe80::1]:7001"};
     vti_assignment b;
     assert_true(vti_encode_assignment(&w, &a));
     assert_true(vti_decode_assignment(data, w.bytes, &b));
     assert_memory_equal(&a.hparams, &b.hparams, sizeof a.hparams);
+    assert_memory_equal(&a.identity, &b.identity, sizeof a.identity);
     assert_true(b.first == 2 && b.count == 3 && b.hop == 1 && b.quantised);
     assert_string_equal(b.next, a.next);
     for (size_t cut = 0; cut < w.bytes; cut++)
@@ -51,28 +53,20 @@ static void assignment(void **state)
     assert_false(vti_decode_assignment(data, w.bytes, &b));
 }
 
-static void block(void **state)
+static void parts_of_a_block(void **state)
 {
     (void)state;
-    uint8_t data[VTI_WIRE_BLOCK_HEADER_BYTES + 1] = {0};
-    vti_writer w = {data, sizeof data, 0, false};
-    vti_shard_block a = {{7, 5, VTI_PRECISION_I4},
-                         {VTI_PRECISION_I4, true, {VTI_Q4_K, VTI_Q8_0, VTI_PIECE_ABSENT}},
-                         1ull << 40};
-    vti_shard_block b;
-    assert_true(vti_encode_block(&w, &a));
-    assert_int_equal(w.bytes, VTI_WIRE_BLOCK_HEADER_BYTES);
-    assert_true(vti_decode_block(data, sizeof data, &b));
-    assert_true(b.id.unit == 7 && b.id.shard == 5 && b.id.precision == VTI_PRECISION_I4 &&
-                b.form.precision == VTI_PRECISION_I4 && b.form.source_grid &&
-                b.offset == a.offset);
-    assert_memory_equal(a.form.type, b.form.type, sizeof a.form.type);
-    assert_false(vti_decode_block(data, w.bytes, &b)); /* no weights behind it */
-    data[8] = VTI_PRECISION_COUNT;
-    assert_false(vti_decode_block(data, sizeof data, &b));
-    data[8] = 0;
-    data[12] = 2;
-    assert_false(vti_decode_block(data, sizeof data, &b));
+    enum { MOST = VTI_WIRE_BLOCK_MAX };
+    assert_int_equal(vti_block_part_bytes(0, 0), 0);
+    assert_int_equal(vti_block_part_bytes(1, 0), 1);
+    assert_int_equal(vti_block_part_bytes(1, 1), 0);
+    assert_int_equal(vti_block_part_bytes(MOST, 0), MOST);
+    assert_int_equal(vti_block_part_bytes(MOST, 1), 0);
+    assert_int_equal(vti_block_part_bytes(MOST + 5, 0), MOST);
+    assert_int_equal(vti_block_part_bytes(MOST + 5, 1), 5);
+    assert_int_equal(vti_block_part_bytes(MOST + 5, 2), 0);
+    assert_int_equal(vti_block_part_bytes(MOST + 5, UINT32_MAX), 0);
+    assert_int_equal(vti_block_part_bytes(UINT64_MAX, UINT32_MAX), MOST);
 }
 
 static void refusal(void **state)
@@ -140,7 +134,7 @@ static void strangers(void **state)
     assert_false(lets_in(&a, STRANGER, message(VTI_MSG_CLAIM, VTI_CLUSTER_ID_BYTES + 1)));
     assert_false(lets_in(&a, STRANGER, message(VTI_MSG_ASSIGN, 100)));
     assert_false(lets_in(&a, STRANGER, message(VTI_MSG_STEP, 264)));
-    assert_false(lets_in(&a, STRANGER, message(VTI_MSG_WEIGHTS, 1000)));
+    assert_false(lets_in(&a, STRANGER, message(VTI_MSG_BLOCK, 1000)));
     assert_false(lets_in(&a, STRANGER, message((vti_message)200, 0)));
 }
 
@@ -149,17 +143,20 @@ static void main_device_in_order(void **state)
 {
     (void)state;
     vti_admission a = admission(VTI_PHASE_CLAIMED);
-    assert_false(lets_in(&a, MAIN, message(VTI_MSG_WEIGHTS, 1000)));
+    assert_false(lets_in(&a, MAIN, message(VTI_MSG_BLOCK, 1000)));
     assert_false(lets_in(&a, MAIN, message(VTI_MSG_ASSIGN, 0)));
     assert_false(lets_in(&a, MAIN, message(VTI_MSG_ASSIGN, VTI_WIRE_SMALL_MAX + 1)));
     assert_true(lets_in(&a, MAIN, message(VTI_MSG_ASSIGN, 100)));
     assert_false(lets_in(&a, MAIN, message(VTI_MSG_ASSIGN, 100)));
-    assert_true(lets_in(&a, MAIN, message(VTI_MSG_WEIGHTS, 1000)));
-    assert_false(lets_in(&a, MAIN, message(VTI_MSG_WEIGHTS, VTI_WIRE_BLOCK_HEADER_BYTES)));
-    assert_false(lets_in(&a, MAIN, message(VTI_MSG_WEIGHTS, VTI_WIRE_BLOCK_HEADER_BYTES +
-                                                                VTI_WIRE_BLOCK_MAX + 1)));
-    assert_true(lets_in(&a, MAIN, message(VTI_MSG_LOADED, 0)));
-    assert_false(lets_in(&a, MAIN, message(VTI_MSG_WEIGHTS, 1000)));
+    assert_false(lets_in(&a, MAIN, message(VTI_MSG_MANIFEST, 680)));
+    a.manifest_bytes = 680; /* we answered ASSIGNED */
+    assert_false(lets_in(&a, MAIN, message(VTI_MSG_BLOCK, 1000)));
+    assert_false(lets_in(&a, MAIN, message(VTI_MSG_MANIFEST, 679)));
+    assert_false(lets_in(&a, MAIN, message(VTI_MSG_MANIFEST, 681)));
+    assert_true(lets_in(&a, MAIN, message(VTI_MSG_MANIFEST, 680)));
+    assert_false(lets_in(&a, MAIN, message(VTI_MSG_MANIFEST, 680)));
+    assert_false(lets_in(&a, MAIN, message(VTI_MSG_LOADED, 8)));
+    assert_false(lets_in(&a, MAIN, message(VTI_MSG_BLOCK, 1000)));
     assert_false(lets_in(&a, MAIN, message(VTI_MSG_SESSION, 12)));
     assert_false(lets_in(&a, MAIN, message(VTI_MSG_SESSION_END, 0)));
     a.phase = VTI_PHASE_READY; /* we answered READY */
@@ -168,6 +165,44 @@ static void main_device_in_order(void **state)
     assert_false(lets_in(&a, MAIN, message(VTI_MSG_SESSION, 12)));
     assert_true(lets_in(&a, MAIN, message(VTI_MSG_SESSION_END, 0)));
     assert_true(lets_in(&a, MAIN, message(VTI_MSG_SESSION, 12)));
+}
+
+static vti_frame_header part(uint32_t index, uint32_t number, uint32_t bytes)
+{
+    return (vti_frame_header){.type = VTI_MSG_BLOCK, .unit = index, .step = number,
+                              .message_bytes = bytes};
+}
+
+/* Exactly the parts of exactly the blocks that we asked for, in that order. */
+static void blocks(void **state)
+{
+    (void)state;
+    enum { MOST = VTI_WIRE_BLOCK_MAX };
+    vti_admission a = admission(VTI_PHASE_LOADING);
+    assert_false(lets_in(&a, MAIN, part(7, 0, 10)));
+    assert_true(vti_admission_order(&a, 7, 2 * MOST + 5));
+    assert_true(vti_admission_order(&a, 3, 10));
+    assert_false(lets_in(&a, SOURCE, part(7, 0, MOST)));
+    assert_false(lets_in(&a, MAIN, part(3, 0, 10)));
+    assert_false(lets_in(&a, MAIN, part(7, 1, MOST)));
+    assert_false(lets_in(&a, MAIN, part(7, 0, MOST - 1)));
+    assert_false(lets_in(&a, MAIN, part(7, 0, 0)));
+    assert_true(lets_in(&a, MAIN, part(7, 0, MOST)));
+    assert_false(lets_in(&a, MAIN, part(7, 0, MOST)));
+    assert_false(lets_in(&a, MAIN, part(7, 2, 5)));
+    assert_true(lets_in(&a, MAIN, part(7, 1, MOST)));
+    assert_false(lets_in(&a, MAIN, part(7, 2, 6)));
+    assert_true(lets_in(&a, MAIN, part(7, 2, 5)));
+    assert_false(lets_in(&a, MAIN, part(7, 3, 0)));
+    assert_true(lets_in(&a, MAIN, part(3, 0, 10)));
+    assert_false(lets_in(&a, MAIN, part(3, 0, 10)));
+    assert_true(vti_admission_order(&a, 3, 10)); /* once more: it was damaged */
+    assert_true(lets_in(&a, MAIN, part(3, 0, 10)));
+    for (uint32_t i = 0; i < 1000; i++) assert_true(vti_admission_order(&a, i, 20 + i));
+    for (uint32_t i = 0; i < 1000; i++) assert_true(lets_in(&a, MAIN, part(i, 0, 20 + i)));
+    assert_true(vti_admission_order(&a, 1, 10));
+    vti_admission_forget_orders(&a);
+    assert_false(lets_in(&a, MAIN, part(1, 0, 10)));
 }
 
 static vti_frame_header step(uint32_t number, uint32_t begin, uint32_t count)
@@ -240,9 +275,9 @@ static void late_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(assignment), cmocka_unit_test(block), cmocka_unit_test(refusal),
+        cmocka_unit_test(assignment), cmocka_unit_test(parts_of_a_block), cmocka_unit_test(refusal),
         cmocka_unit_test(writer_is_bounded), cmocka_unit_test(strangers),
-        cmocka_unit_test(main_device_in_order), cmocka_unit_test(steps),
+        cmocka_unit_test(main_device_in_order), cmocka_unit_test(blocks), cmocka_unit_test(steps),
         cmocka_unit_test(late_steps), cmocka_unit_test(steps_and_sessions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

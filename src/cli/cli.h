@@ -93,6 +93,29 @@ char *cli_read_file(const char *path, size_t *bytes);
 /* JSON array of token ids, or ids separated by white space. NULL after a line on stderr. */
 vt_token *cli_parse_ids(const char *text, size_t bytes, const char *source, size_t *count);
 
+/* --- the cache for weights --------------------------------------------------------------------- */
+
+#define CLI_CACHE_USUAL UINT64_MAX
+
+typedef struct cli_cache {
+    const char *path;
+    uint64_t max_bytes; /* CLI_CACHE_USUAL: not given; 0: no cache */
+    bool none;
+    char *usual;
+} cli_cache;
+
+#define CLI_CACHE_OPTIONS(c)                                                                       \
+    {"cache", 0, CLI_STRING, &(c).path, 0, 0, "DIR",                                               \
+     "keep weights for devices here (default: ~/.cache/voltron)"},                                 \
+    {"cache-max", 0, CLI_SIZE, &(c).max_bytes, 0, 0, "SIZE",                                       \
+     "at most so much (default: a tenth of what is free, at most 20G)"},                           \
+    {"no-cache", 0, CLI_FLAG, &(c).none, 0, 0, NULL, "keep none"}
+
+/* For vt_worker_params and vt_cluster_params. The path, or NULL, belongs to `cache`. */
+const char *cli_cache_path(cli_cache *cache);
+uint64_t cli_cache_max_bytes(const cli_cache *cache);
+void cli_cache_free(cli_cache *cache);
+
 /* --- models, devices, sessions ---------------------------------------------------------------- */
 
 /* The file `path`, or for NULL the model that is part of this program. NULL after an error line,
@@ -111,6 +134,7 @@ typedef struct cli_compute {
     uint32_t threads;    /* 0: default */
     uint64_t memory_bytes; /* 0: what the system has to spare */
     bool verbose;
+    cli_cache cache;
     vt_session_params session;
     /* filled by cli_open_compute */
     vt_model *model;
@@ -146,6 +170,7 @@ typedef struct cli_compute {
      "try it out: N device processes on this machine"},                                            \
     {"key", 0, CLI_STRING, &(c).key_path, 0, 0, "FILE",                                            \
      "cluster key, for devices beyond this machine (also VOLTRON_KEY)"},                           \
+    CLI_CACHE_OPTIONS((c).cache),                                                                  \
     {"verbose", 'v', CLI_FLAG, &(c).verbose, 0, 0, NULL, "say more on stderr"}
 
 /* Fills the defaults. */
@@ -214,9 +239,11 @@ void cli_sampling_free(cli_sampling *c);
 
 enum { CLI_LOCAL_MAX = 64 };
 
-/* Starts `count` workers of `threads` each on loopback as child processes and writes their addresses. An exit code
- * after an error line. They end with this process, or by cli_stop_workers. */
-int cli_start_workers(uint32_t count, uint32_t threads, char addresses[][64]);
+/* Starts `count` workers of `threads` each on loopback as child processes and writes their addresses.
+ * They read weights from `model_path` (may be NULL) themselves. An exit code after an error line.
+ * They end with this process, or by cli_stop_workers. */
+int cli_start_workers(uint32_t count, uint32_t threads, const char *model_path,
+                      char addresses[][64]);
 void cli_stop_workers(void);
 
 /* They stand still, as this process is about to, or go on. */

@@ -21,6 +21,17 @@ static void say(void *user, vt_log_level level, const char *message)
     if (level > VT_LOG_DEBUG) fprintf(stderr, "%s\n", message);
 }
 
+/* A line of its own for each arrival of weights. */
+static void show(void *user, const char *what, uint64_t done_bytes, uint64_t total_bytes)
+{
+    static uint64_t before;
+    cli_progress *progress = user;
+    if (done_bytes < before || !progress->start_ns) cli_progress_begin(progress);
+    before = done_bytes;
+    cli_progress_show(progress, what, done_bytes, total_bytes);
+    if (done_bytes == total_bytes) cli_progress_end(progress);
+}
+
 static int serve(const vt_worker_params *params)
 {
     vt_error err;
@@ -40,16 +51,22 @@ static int serve(const vt_worker_params *params)
 static int run(int argc, char **argv)
 {
     cli_compute defaults;
+    cli_cache cache = {.max_bytes = CLI_CACHE_USUAL};
+    cli_progress progress = {0};
     cli_compute_init(&defaults);
     vt_worker_params params = vt_worker_params_default();
     params.listen = "127.0.0.1:7001";
     params.key_path = defaults.key_path;
     params.log.write = say;
+    params.progress = (vt_progress){show, &progress};
     const cli_option options[] = {
         {"listen", 'l', CLI_STRING, &params.listen, 0, 0, "HOST:PORT",
          "address to listen on (127.0.0.1:7001); port 0: any"},
         {"memory", 0, CLI_SIZE, &params.memory_bytes, 0, 0, "SIZE",
          "lend at most this much, e.g. 1.5G (default: what is free)"},
+        {"model", 'm', CLI_STRING, &params.model_path, 0, 0, "FILE",
+         "a model on this device: its weights need not be sent"},
+        CLI_CACHE_OPTIONS(cache),
         {"threads", 'T', CLI_U32, &params.threads, 1, 1024, "N",
          "threads that compute (default: one per big core)"},
         {"key", 0, CLI_STRING, &params.key_path, 0, 0, "FILE",
@@ -58,16 +75,21 @@ static int run(int argc, char **argv)
     };
     int code = cli_parse(&cli_worker, options, argc, argv, NULL, NULL);
     if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
-    return serve(&params);
+    params.cache_path = cli_cache_path(&cache);
+    params.cache_max_bytes = cli_cache_max_bytes(&cache);
+    code = serve(&params);
+    cli_cache_free(&cache);
+    return code;
 }
 
 const cli_command cli_worker = {
     "worker",
     "Lend this device's memory and cores to a main device.",
-    "worker [--listen HOST:PORT] [--memory SIZE] [--key FILE]",
+    "worker [--listen HOST:PORT] [--memory SIZE] [--model FILE] [--key FILE]",
     run,
     "Waits for a main device, gets the weights of some layers from it, computes, and is free for\n"
-    "the next one when that one leaves. Without a key only programs on this machine may connect.",
+    "the next one when that one leaves. Weights stay in a cache, so that they are sent only once.\n"
+    "Without a key only programs on this machine may connect.",
     "  voltron-run worker --listen 127.0.0.1:7001\n"
     "  head -c 32 /dev/urandom > cluster.key; chmod 600 cluster.key   # copy it to every device\n"
     "  voltron-run worker --listen 0.0.0.0:7001 --memory 2G --key cluster.key\n",

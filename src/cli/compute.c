@@ -25,6 +25,7 @@ void cli_compute_init(cli_compute *compute)
 {
     memset(compute, 0, sizeof *compute);
     compute->session = vt_session_params_default();
+    compute->cache.max_bytes = CLI_CACHE_USUAL;
     const char *key = getenv("VOLTRON_KEY");
     if (key && *key) compute->key_path = key;
 }
@@ -96,7 +97,7 @@ static int start_local(cli_compute *c, wanted_devices *w)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (!c->threads) c->threads = cores > (long)c->local ? (uint32_t)cores / c->local : 1;
     if (c->devices) return cli_error(CLI_USAGE, "--local and --devices exclude each other");
-    int code = cli_start_workers(c->local - 1, c->threads, w->local);
+    int code = cli_start_workers(c->local - 1, c->threads, c->model_path, w->local);
     if (code != CLI_OK) return code;
     for (uint32_t i = 0; i + 1 < c->local; i++) w->names[w->count++] = w->local[i];
     return CLI_OK;
@@ -116,6 +117,8 @@ static int open_cluster(cli_compute *c, const wanted_devices *w)
     params.context_tokens = c->session.context_tokens;
     params.batch_tokens = c->session.batch_tokens;
     params.kv_type = c->session.kv_type;
+    params.cache_path = cli_cache_path(&c->cache);
+    params.cache_max_bytes = cli_cache_max_bytes(&c->cache);
     params.log = cli_log(c->verbose);
     params.progress = cli_progress_callback(&progress);
     cli_progress_begin(&progress);
@@ -164,6 +167,7 @@ void cli_close_compute(cli_compute *c)
     c->handle = NULL;
     c->cluster = NULL;
     c->model = NULL;
+    cli_cache_free(&c->cache);
     cli_stop_workers();
 }
 

@@ -24,7 +24,7 @@ static void on_terminate(int number)
 }
 
 /* The child's whole life. Writes its address, NUL-terminated, to the pipe. */
-static void serve(int pipe_end, uint32_t threads, pid_t parent)
+static void serve(int pipe_end, uint32_t threads, const char *model_path, pid_t parent)
 {
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no orphan if the main process is killed */
@@ -35,7 +35,12 @@ static void serve(int pipe_end, uint32_t threads, pid_t parent)
     vt_error err;
     params.listen = "127.0.0.1:0";
     params.threads = threads;
+    params.model_path = model_path;
     vt_status status = vt_worker_open(&params, &serving, &err);
+    if (status != VT_OK) { /* what is wrong with the model, the main device says */
+        params.model_path = NULL;
+        status = vt_worker_open(&params, &serving, &err);
+    }
     if (status == VT_OK) {
         signal(SIGTERM, on_terminate);
         const char *address = vt_worker_address(serving);
@@ -48,7 +53,7 @@ static void serve(int pipe_end, uint32_t threads, pid_t parent)
     _exit((int)status);
 }
 
-static int start_one(uint32_t threads, char address[64])
+static int start_one(uint32_t threads, const char *model_path, char address[64])
 {
     int ends[2];
     if (pipe(ends) != 0)
@@ -57,7 +62,7 @@ static int start_one(uint32_t threads, char address[64])
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
         close(ends[0]);
-        serve(ends[1], threads, parent);
+        serve(ends[1], threads, model_path, parent);
     }
     close(ends[1]);
     size_t at = 0;
@@ -74,10 +79,11 @@ static int start_one(uint32_t threads, char address[64])
     return cli_error(VT_ERR_IO, "a worker process did not start");
 }
 
-int cli_start_workers(uint32_t count, uint32_t threads, char addresses[][64])
+int cli_start_workers(uint32_t count, uint32_t threads, const char *model_path,
+                      char addresses[][64])
 {
     for (uint32_t i = 0; i < count && i < CLI_LOCAL_MAX; i++) {
-        int code = start_one(threads, addresses[i]);
+        int code = start_one(threads, model_path, addresses[i]);
         if (code != CLI_OK) {
             cli_stop_workers();
             return code;
