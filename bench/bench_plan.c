@@ -187,7 +187,7 @@ static void show_precisions(plan_bench *b, const plan_case *c, double slack, con
     for (unsigned u = 0; u < b->model.units; u++)
         b->importance.unit[u] = u < b->model.units / 2 ? b->model.units - u : u;
     double enumerated = allocate_seconds(b, VTI_ALLOCATE_ENUMERATE, 1);
-    vti_plan one_by_one = b->plan;
+    vti_plan enumerated_plan = b->plan;
     double seconds = allocate_seconds(b, VTI_ALLOCATE_SEARCH, o->repeats);
     unsigned count[VTI_PLAN_PRECISIONS] = {0};
     for (unsigned u = 1; u < b->model.units; u++) count[b->plan.precision[u]]++;
@@ -195,7 +195,7 @@ static void show_precisions(plan_bench *b, const plan_case *c, double slack, con
                   : "%7u %6u  %-5s %7.2f %6.2f %12.1f %12.0f %5u %5u %5u   %s\n",
            c->devices, c->layers, c->moe ? "moe" : "dense", c->memory, slack, 1e6 * seconds,
            1e6 * enumerated, count[VTI_PLAN_F16], count[VTI_PLAN_I8], count[VTI_PLAN_I4],
-           memcmp(one_by_one.precision, b->plan.precision, sizeof b->plan.precision) ? "no" : "yes");
+           memcmp(enumerated_plan.precision, b->plan.precision, b->plan.units) ? "no" : "yes");
 }
 
 static void show(plan_bench *b, const plan_case *c, const plan_options *o)
@@ -234,8 +234,8 @@ int bench_plan(int argc, char **argv)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) show(b, &cases[i], &o);
         printf(o.csv ? "\n%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s\n"
                      : "\n%7s %6s  %-5s %7s %6s %12s %12s %5s %5s %5s %s\n",
-               "devices", "layers", "model", "memory", "TPOT", "precision us", "enumerate us", "F16",
-               "I8", "I4", "same");
+               "devices", "layers", "model", "memory", "TPOT", "precision us", "enumerate us",
+               "F16", "I8", "I4", "same");
         for (size_t i = 0; i < sizeof precision_cases / sizeof *precision_cases; i++)
             show_precisions(b, &precision_cases[i].of, precision_cases[i].slack, &o);
     } else {

@@ -128,8 +128,8 @@ static const char *check_pruned(const vti_plan_request *r, unsigned u, const uin
         if (is && i >= shards) return "a pruned shard must be one of the unit's";
         count += is;
     }
-    if (count != shards - vti_plan_shards(r, u)) return "a unit has another number of pruned shards";
-    return NULL;
+    return count == shards - vti_plan_shards(r, u) ? NULL
+                                                   : "a unit has another number of pruned shards";
 }
 
 static bool same_amount(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
@@ -153,7 +153,7 @@ static const char *check_sums(const vti_plan_request *r, const vti_plan *plan, u
     return NULL;
 }
 
-const char *vti_plan_check(const vti_plan_request *r, const vti_plan *plan, unsigned *where)
+const char *vti_plan_check_places(const vti_plan_request *r, const vti_plan *plan, unsigned *where)
 {
     *where = 0;
     if (plan->units != r->model->units) return "the plan is for a model with other units";
@@ -169,5 +169,11 @@ const char *vti_plan_check(const vti_plan_request *r, const vti_plan *plan, unsi
         }
         if (wrong) return wrong;
     }
-    return check_sums(r, plan, where);
+    return NULL;
+}
+
+const char *vti_plan_check(const vti_plan_request *r, const vti_plan *plan, unsigned *where)
+{
+    const char *wrong = vti_plan_check_places(r, plan, where);
+    return wrong ? wrong : check_sums(r, plan, where);
 }

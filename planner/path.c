@@ -253,7 +253,8 @@ double vti_plan_rehome(plan_search *s, vti_plan_place *places)
         const double *in = unit.wires->in[hearing(s, &unit, after)];
         double more = rest(s, &unit, after);
         unsigned before = 0;
-        while (before + 1 < s->states && s->at[u - 1][before] + in[before] + more != s->at[u][after])
+        while (before + 1 < s->states &&
+               s->at[u - 1][before] + in[before] + more != s->at[u][after])
             before++;
         vti_plan_write_place(s, u, places[u].shares, unit.mask, before, after, &places[u]);
         after = before;

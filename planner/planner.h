@@ -153,6 +153,10 @@ const char *vti_plan_check_request(const vti_plan_request *request, unsigned *wh
  * says. Else what is wrong; *where is the offending device or unit. The request must be sound. */
 const char *vti_plan_check(const vti_plan_request *request, const vti_plan *plan, unsigned *where);
 
+/* The same without memory, times and sums: whether the plan can be evaluated. */
+const char *vti_plan_check_places(const vti_plan_request *request, const vti_plan *plan,
+                                  unsigned *where);
+
 /* "dp", "greedy", "single", … */
 const char *vti_plan_search_name(vti_plan_search_kind kind);
 
@@ -174,7 +178,7 @@ void vti_plan_evaluate(const vti_plan_request *request, vti_plan *plan);
 /* How the precisions that meet memory and QoS are looked for. Units are lowered one after the other
  * in the order given: first all to I8, then all to I4. */
 typedef enum vti_plan_allocation {
-    VTI_ALLOCATE_SEARCH,    /* by halves: each step takes less memory and time than the one before */
+    VTI_ALLOCATE_SEARCH,    /* by halves: every step takes less memory and time than the last */
     VTI_ALLOCATE_ENUMERATE, /* step by step; for comparison */
     VTI_ALLOCATE_UNIFORM,   /* all units the same; for comparison */
     VTI_ALLOCATIONS

@@ -1,5 +1,5 @@
-/* Precision allocation: the first step of lowering at which memory and QoS are met, and pruning where
- * the last step does not fit. */
+/* Precision allocation: the first step of lowering at which memory and QoS are met, and pruning
+ * where the last step does not fit. */
 #include "search.h"
 
 #include <string.h>

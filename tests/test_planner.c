@@ -75,7 +75,8 @@ static void same_bits_everywhere(void **state)
         const unsigned char *bytes = (const unsigned char *)&plan;
         for (size_t b = 0; b < sizeof plan; b++) digest = (digest ^ bytes[b]) * 0x100000001b3;
     }
-    if (digest != 0x81183e2b128027ce) fail_msg("the digest is 0x%016llx", (unsigned long long)digest);
+    if (digest != 0x81183e2b128027ce)
+        fail_msg("the digest is 0x%016llx", (unsigned long long)digest);
 }
 
 /* --- more never hurts ------------------------------------------------------------------------- */
@@ -99,8 +100,8 @@ static void improve(planner_case *c, test_random *random)
             }
 }
 
-/* With more memory, bandwidth or speed, no proven plan is slower, and none at all that knows the one
- * before; of those that search anew, few are, and not by much. */
+/* With more memory, bandwidth or speed, no proven plan is slower, and none at all that knows the
+ * one before; of those that are searched anew, few are. */
 static void more_never_hurts(void **state)
 {
     (void)state;
