@@ -203,6 +203,7 @@ void cli_cancel_on_interrupt(vt_session *session)
 void cli_catch_interrupts(void)
 {
     interruptible = NULL;
+    patience = 3; /* what is stopped cleans up, which takes a moment */
     handle_interrupts(on_interrupt);
 }
 
