@@ -178,7 +178,7 @@ typedef struct vt_model_info {
 
 vt_model_params vt_model_params_default(void);
 
-/* Opens a GGUF file (v2 or v3), or all files of a split model of which `path` is any one, or a shard
+/* Opens a GGUF file (v2 or v3), all files of a split model of which `path` is any one, or a shard
  * store. Files are mapped read-only and must not change while open.
  * ERR_IO, ERR_FORMAT (which key or tensor is wrong), ERR_UNSUPPORTED (architecture, weight type,
  * tokenizer), ERR_MEMORY. */
@@ -237,7 +237,8 @@ bool vt_store_is(const char *path);
 vt_status vt_store_open(const char *path, vt_store **out, vt_error *err);
 void vt_store_close(vt_store *store);
 
-/* Pieces (shards and what the shards of a unit share), their bytes for the kernels and in the file. */
+/* Pieces (shards and what the shards of a unit share), their bytes for the kernels and in the
+ * file. */
 typedef struct vt_store_sum {
     uint64_t count, bytes, stored_bytes;
 } vt_store_sum;

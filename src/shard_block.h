@@ -1,8 +1,8 @@
 /* shard_block.h: a shard as it is stored and sent: compressed and checksummed.
  *
  * A block has the shard's pieces one behind the other, each cut into zstd frames of at most
- * VTI_FRAME_BYTES. Pieces of 16-bit weights give two frames per stretch of 2 × VTI_FRAME_BYTES: all low
- * bytes, then all high bytes. docs/store.md has the details. */
+ * VTI_FRAME_BYTES. Pieces of 16-bit weights give two frames per stretch of 2 × VTI_FRAME_BYTES: all
+ * low bytes, then all high bytes. docs/store.md has the details. */
 #ifndef VTI_SHARD_BLOCK_H
 #define VTI_SHARD_BLOCK_H
 
@@ -41,8 +41,8 @@ vt_status vti_block_encode(vti_block_encoder *encoder, const vti_shard_layout *l
 /* Gives the next `bytes` of a block. */
 typedef vt_status vti_block_read_fn(void *context, void *to, size_t bytes, vt_error *err);
 
-/* Fills `memory`, of layout->bytes, from the `block_bytes` that `read` gives in order. ERR_FORMAT says
- * what is wrong, without a name in front. */
+/* Fills `memory`, of layout->bytes, from the `block_bytes` that `read` gives in order. ERR_FORMAT
+ * says what is wrong, without a name in front. */
 vt_status vti_block_decode(vti_block_decoder *decoder, const vti_shard_layout *layout,
                            vti_block_read_fn *read, void *context, uint64_t block_bytes,
                            void *memory, vt_error *err);

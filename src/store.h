@@ -20,7 +20,7 @@ const vti_store_entry *vti_store_find(const vt_store *store, vti_shard_id id);
 vt_status vti_store_read_block(const vt_store *store, const vti_store_entry *entry, void *block,
                                vt_error *err);
 
-/* The embedding's rows, as the model's file has them, are the data of the tensor token_embd.weight in
- * vt_store_gguf(); no other tensor has data. */
+/* The embedding's rows, as the model's file has them, are the data of the tensor token_embd.weight
+ * in vt_store_gguf(); no other tensor has data. */
 
 #endif

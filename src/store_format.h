@@ -83,8 +83,8 @@ static inline uint64_t vti_store_data_offset(uint64_t directory_bytes, uint64_t 
                              entries * VTI_STORE_ENTRY_BYTES);
 }
 
-/* The model's metadata and tensor directory as a GGUF v3 file ends before its data: what belongs to a
- * split or to the data's place (split.*, general.alignment) is left out. malloc'd. */
+/* The model's metadata and tensor directory: a GGUF v3 file up to its data. What belongs to a split
+ * or to the data's place (split.*, general.alignment) is left out. malloc'd. */
 vt_status vti_store_directory(const vt_gguf *gguf, unsigned char **out, uint64_t *bytes,
                               vt_error *err);
 

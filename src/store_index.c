@@ -135,8 +135,8 @@ static vt_status not_there(const walk *w, uint32_t unit, uint32_t shard)
         return vti_store_damaged(s, w->err, "the index ends before %s", name);
     parse_entry(w->raw + w->next * VTI_STORE_ENTRY_BYTES, &is);
     vti_store_entry_name(&s->geometry, &is, found, sizeof found);
-    return vti_store_damaged(s, w->err, "entry %" PRIu64 " of the index is %s, expected %s", w->next,
-                             found, name);
+    return vti_store_damaged(s, w->err, "entry %" PRIu64 " of the index is %s, expected %s",
+                             w->next, found, name);
 }
 
 /* All precisions of a shard; *offered gets their bits. */

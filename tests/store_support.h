@@ -28,7 +28,8 @@ void test_store_write(test_source *source, const char *path, uint32_t threads);
 /* Makes the checksums of index and header right again. */
 void test_store_seal(unsigned char *file);
 
-/* A path in a folder of this test program; removed by test_store_tear_down. Valid for a few calls. */
+/* A path in a folder of this test program, which test_store_tear_down removes. Valid for a few
+ * calls. */
 const char *test_store_path(const char *name);
 int test_store_set_up(void **state);
 int test_store_tear_down(void **state);

@@ -178,7 +178,7 @@ static void units_add_up(void **state)
     test_source_close(&t);
 }
 
-/* --- what does not work leaves nothing behind --------------------------------------------------- */
+/* --- what does not work leaves nothing behind -------------------------------------------------- */
 
 static bool after_some(void *user)
 {
@@ -255,7 +255,8 @@ static void threads_load_at_the_same_time(void **state)
     test_store_write(&t, test_store_path("threads.vts"), 2);
     vt_store *store = open_store(test_store_path("threads.vts"));
     loader l = {&t, vti_store_source(store)};
-    for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&threads[i], NULL, load_all, &l), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, load_all, &l), 0);
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
     vt_store_close(store);
     test_source_close(&t);

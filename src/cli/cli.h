@@ -182,8 +182,8 @@ void cli_close_compute(cli_compute *compute);
 
 /* Ctrl-C cancels `session` (a second one ends the program). NULL: back to normal. */
 void cli_cancel_on_interrupt(vt_session *session);
-/* Ctrl-C only sets what the next function tells, until cli_cancel_on_interrupt; a fourth one ends the
- * program. */
+/* Ctrl-C only sets what the next function tells, until cli_cancel_on_interrupt; a fourth one ends
+ * the program. */
 void cli_catch_interrupts(void);
 bool cli_interrupted(void);
 bool cli_terminated(void); /* by SIGTERM */

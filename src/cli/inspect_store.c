@@ -115,7 +115,8 @@ static int print_json(const vt_store *store, const char *path, bool all)
     int code = CLI_OK;
     vt_store_get_info(store, &info);
     json_t *object = json_pack(
-        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "store_version", (json_int_t)info.version,
+        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "store_version",
+        (json_int_t)info.version,
         "layout_version", (json_int_t)info.layout_version, "file_bytes",
         (json_int_t)info.file_bytes, "directory_bytes", (json_int_t)info.directory_bytes,
         "precisions", cli_precisions_json(info.precision), "shared", sum_json(&info.shared),
