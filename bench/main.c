@@ -15,6 +15,7 @@ static const struct {
     {"synth", bench_synth, "a model file of a published shape with random weights"},
     {"tokenize", bench_tokenize, "how fast text becomes tokens"},
     {"store", bench_store, "size and load speed of a shard store"},
+    {"swap", bench_swap, "what a token costs while the model's precision changes"},
     {"requantize", bench_requantize, "a model file with its matrices in another weight type"},
 };
 

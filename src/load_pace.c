@@ -3,22 +3,46 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
 
-static void be_nice(void)
+enum { PAUSES_PER_WORK = 7 };
+
+void vti_load_pace_apply(vti_load_pace pace)
 {
+    if (pace != VTI_PACE_IDLE) return;
+#ifdef SCHED_IDLE
+    struct sched_param none = {0};
+    if (pthread_setschedparam(pthread_self(), SCHED_IDLE, &none) == 0) return;
+#endif
 #ifdef __linux__ /* where threads have a weight of their own */
     setpriority(PRIO_PROCESS, 0, 19);
 #endif
 }
 
-void vti_load_pace_apply(vti_load_pace pace)
+uint64_t vti_load_worked_ns(void)
 {
-    struct sched_param none = {0};
-    (void)none;
-    if (pace == VTI_PACE_LOW) be_nice();
-    if (pace != VTI_PACE_IDLE) return;
-#ifdef SCHED_IDLE
-    if (pthread_setschedparam(pthread_self(), SCHED_IDLE, &none) == 0) return;
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
+uint64_t vti_load_pause_ns(vti_load_pace pace, uint64_t worked_ns)
+{
+    return pace == VTI_PACE_SHARED ? PAUSES_PER_WORK * worked_ns : 0;
+}
+
+/* Big and little ones that this process may use. */
+static long all_cores(void)
+{
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
 #endif
-    be_nice();
+    return sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+vti_load_pace vti_load_pace_beside(uint32_t threads)
+{
+    return all_cores() > (long)threads ? VTI_PACE_EQUAL : VTI_PACE_SHARED;
 }

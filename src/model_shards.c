@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "load_pace.h"
+
 /* A unit that changes. Touched by one thread at a time: requests of a change are all made before
  * any of them is over, because the change itself holds one. */
 typedef struct unit_change {
@@ -107,7 +109,8 @@ vt_status vti_model_set_precision(vt_model *model, uint32_t unit, vti_precision 
                                   vt_error *err)
 {
     VTI_TRY(check(model, unit, precision, err));
-    VTI_TRY(vti_model_open_loader(model, VTI_PACE_IDLE, 0, err));
+    vti_load_pace pace = vti_load_pace_beside(vti_pool_threads(model->pool));
+    VTI_TRY(vti_model_open_loader(model, pace, 0, err));
     unit_change *c = calloc(1, sizeof *c);
     if (!c) return vti_fail(err, VT_ERR_MEMORY, "no memory for a change of precision");
     c->model = model;

@@ -28,6 +28,7 @@ struct vti_shard_loader {
     vti_shard *retired[MOST_RETIRED]; /* out of their slots, perhaps still read */
     uint32_t retired_count;
     uint64_t retired_bytes;
+    uint64_t pause_end_ns; /* the loader's thread does nothing before */
     vti_shard_loader_stats stats;
 };
 
@@ -165,19 +166,35 @@ static void serve_next(vti_shard_loader *l)
         l->stats.failed++;
 }
 
-/* Serves all there is and frees what was replaced. With the lock held, nobody else serving. */
-static void serve_all(vti_shard_loader *l, bool until_stopped)
+/* With the lock held, and nobody serving: the next request or, if there is none, what was replaced. */
+static void serve_or_settle(vti_shard_loader *l)
 {
     l->serving = true;
     l->stats.now = VTI_LOAD_SERVING;
-    while ((l->queue.count || l->retired_count) && !(until_stopped && l->stop)) {
-        if (l->queue.count)
-            serve_next(l);
-        else
-            settle(l);
-    }
+    if (l->queue.count)
+        serve_next(l);
+    else
+        settle(l);
     l->serving = false;
     l->stats.now = VTI_LOAD_NONE;
+}
+
+static bool has_work(const vti_shard_loader *l) { return l->queue.count || l->retired_count; }
+
+static void sleep_until(vti_shard_loader *l, uint64_t ns)
+{
+    struct timespec end = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    pthread_cond_timedwait(&l->changed, &l->lock, &end);
+}
+
+static void work_for_a_while(vti_shard_loader *l)
+{
+    while (has_work(l) && !l->serving && !l->stop && vti_now_ns() >= l->pause_end_ns) {
+        uint64_t before = vti_load_worked_ns();
+        serve_or_settle(l);
+        uint64_t pause = vti_load_pause_ns(l->p.pace, vti_load_worked_ns() - before);
+        if (pause) l->pause_end_ns = vti_now_ns() + pause;
+    }
     pthread_cond_broadcast(&l->changed);
 }
 
@@ -187,10 +204,12 @@ static void *run(void *argument)
     vti_load_pace_apply(l->p.pace);
     pthread_mutex_lock(&l->lock);
     while (!l->stop) {
-        if (l->queue.count && !l->serving)
-            serve_all(l, true);
-        else
+        if (!has_work(l) || l->serving)
             pthread_cond_wait(&l->changed, &l->lock);
+        else if (vti_now_ns() < l->pause_end_ns)
+            sleep_until(l, l->pause_end_ns);
+        else
+            work_for_a_while(l);
     }
     pthread_mutex_unlock(&l->lock);
     return NULL;
@@ -203,8 +222,9 @@ void vti_shard_loader_finish(vti_shard_loader *l)
         if (l->serving)
             pthread_cond_wait(&l->changed, &l->lock);
         else
-            serve_all(l, false);
+            serve_or_settle(l);
     }
+    pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -311,7 +331,11 @@ vt_status vti_shard_loader_open(const vti_shard_loader_params *params, vti_shard
     l->p = *params;
     l->next_ticket = 1;
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->changed, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     vt_status status = VT_OK;
     if (!allocate(l)) status = vti_fail(err, VT_ERR_MEMORY, "no memory for a loader of shards");
     if (status == VT_OK && params->pace != VTI_PACE_NONE) {

@@ -33,10 +33,10 @@ typedef struct vti_load_request {
 
 /* How the thread shares the cores with those that compute. */
 typedef enum vti_load_pace {
-    VTI_PACE_IDLE,  /* what the others leave over, as the system's idle class, and a small share */
-    VTI_PACE_LOW,   /* lowest weight among ordinary threads */
-    VTI_PACE_EQUAL, /* as if it computed */
-    VTI_PACE_NONE,  /* no thread: vti_shard_loader_finish does all */
+    VTI_PACE_EQUAL,  /* without a pause: for a core that nobody computes on */
+    VTI_PACE_SHARED, /* after each shard pauses seven times as long as it worked */
+    VTI_PACE_IDLE,   /* the system's idle class: next to nothing while all cores compute */
+    VTI_PACE_NONE,   /* no thread: vti_shard_loader_finish does all */
 } vti_load_pace;
 
 typedef struct vti_shard_loader_params {

@@ -316,7 +316,7 @@ static void hurrying(void **state)
     (void)state;
     fixture f;
     pthread_t thread;
-    open_fixture(&f, true, VTI_PACE_IDLE, 0);
+    open_fixture(&f, true, VTI_PACE_SHARED, 0);
     for (uint32_t u = 0; u < FAKE_UNITS; u++) request(&f, at(u, 0, VTI_PRECISION_I8), 0, 0, NULL);
     assert_int_equal(pthread_create(&thread, NULL, finish, f.loader), 0);
     fake_wait_held(&f.fake);
@@ -331,7 +331,7 @@ static void hurrying(void **state)
 static void closing_with_work_left(void **state)
 {
     (void)state;
-    static const vti_load_pace paces[] = {VTI_PACE_IDLE, VTI_PACE_LOW, VTI_PACE_EQUAL,
+    static const vti_load_pace paces[] = {VTI_PACE_IDLE, VTI_PACE_SHARED, VTI_PACE_EQUAL,
                                           VTI_PACE_NONE};
     for (size_t i = 0; i < 4; i++) {
         fixture f;
