@@ -20,8 +20,8 @@ static void add_squares(double *sums, const float *x, size_t stride, uint32_t to
         for (uint32_t i = 0; i < cols; i++) sums[i] += (double)x[i] * x[i];
 }
 
-/* The step's buffers are filled up with zeros: behind the last column, and attention's output behind
- * every shard's slice. */
+/* The step's buffers are filled up with zeros: behind the last column, and attention's output
+ * behind every shard's slice. */
 static void observe(void *user, uint32_t layer, vti_role role, uint32_t slice, const float *x,
                     size_t stride, uint32_t tokens, uint32_t col, uint32_t cols)
 {

@@ -147,7 +147,7 @@ void vti_quantize_q5_0(void *out, const float *x, size_t count)
     }
 }
 
-/* Steps of a block with a least value m: writes d and m, and its numbers of steps, at most `most`. */
+/* Steps of a block with a least value m: writes d and m, and its numbers of steps. */
 static void put_affine(unsigned char *to, const float *x, int most, uint8_t q[BLOCK])
 {
     range r = range_of(x, BLOCK);

@@ -6,9 +6,9 @@
  *
  * `importance` says what the square of an error in each column counts: the mean square of the
  * activations that meet it, or NULL if all count the same. Where it is all zero in a block, it is
- * ignored there. The loss of a block, the sum of these squares, is never larger than with
- * rounding to the nearest step as in quantize.h. A block (I8: eight of them) with a weight that is no
- * number, which only a damaged file has, becomes NaN.
+ * ignored there. The loss of a block, the sum of these squares, is never larger than with rounding
+ * to the nearest step as in quantize.h. A block (I8: eight of them) with a weight that is no number,
+ * which only a damaged file has, becomes NaN.
  *
  * The same floats give the same bytes on every machine. docs/numerics.md says what is searched. */
 #ifndef VTI_QUANTIZE_SEARCH_H

@@ -12,8 +12,8 @@
 static void calibrate_and_pack(void **state)
 {
     (void)state;
-    char *said = test_cli_output(TEXT "RUN calibrate -m " MODEL " --text $DIR/text -o $DIR/im --json",
-                                 0);
+    char *said = test_cli_output(TEXT "RUN calibrate -m " MODEL
+                                 " --text $DIR/text -o $DIR/im --json", 0);
     json_t *a = json_loads(said, 0, NULL);
     assert_int_equal(json_integer_value(json_object_get(a, "inputs")), 25);
     assert_int_equal(json_integer_value(json_object_get(a, "unseen")), 0);
@@ -34,9 +34,10 @@ static void calibrate_and_pack(void **state)
                     "nothing of it is rounded");
     test_cli_expect("RUN pack -o $DIR/x.vts --importance $DIR/text; [ $? = 4 ] && ! ls $DIR/x.vts*",
                     0, NULL, "this is not a calibration file");
-    test_cli_expect("head -c 500 $DIR/im >$DIR/cut; RUN pack -o $DIR/x.vts --importance $DIR/cut", 4,
-                    NULL, "damaged");
-    test_cli_expect("rm $DIR/text $DIR/im $DIR/again $DIR/of-store $DIR/cut $DIR/*.vts", 0, NULL, NULL);
+    test_cli_expect("head -c 500 $DIR/im >$DIR/cut; "
+                    "RUN pack -o $DIR/x.vts --importance $DIR/cut", 4, NULL, "damaged");
+    test_cli_expect("rm $DIR/text $DIR/im $DIR/again $DIR/of-store $DIR/cut $DIR/*.vts", 0, NULL,
+                    NULL);
 }
 
 static void wrong_usage(void **state)
@@ -47,8 +48,8 @@ static void wrong_usage(void **state)
     test_cli_expect("RUN calibrate --text x -o $DIR/im --local 2", 2, NULL, "this device alone");
     test_cli_expect("RUN calibrate --text x -o $DIR/none/im", 3, NULL, "none/");
     test_cli_expect("RUN calibrate --text $DIR/none -o $DIR/im", 3, NULL, "none");
-    test_cli_expect("RUN calibrate --text /dev/null -o $DIR/im; [ $? = 4 ] && ! ls $DIR/im", 0, NULL,
-                    "no token");
+    test_cli_expect("RUN calibrate --text /dev/null -o $DIR/im; [ $? = 4 ] && ! ls $DIR/im", 0,
+                    NULL, "no token");
     test_cli_expect("echo a b c | RUN calibrate --text - -o $DIR/im --context 1", 2, NULL,
                     "at least 2 tokens");
 }

@@ -24,8 +24,10 @@ typedef struct format {
 } format;
 
 static const format formats[] = {
-    {"I8", VTI_Q8_0, vti_quantize_i8, vti_quantize_q8_0, 0.82, 0.65, "d13ca50fd7a0095a5ce05390e8b5ee47"},
-    {"I4", VTI_Q4_K, vti_quantize_i4, vti_quantize_q4_k, 0.78, 0.46, "eb759d964c51951534bce82f2534a35c"},
+    {"I8", VTI_Q8_0, vti_quantize_i8, vti_quantize_q8_0, 0.82, 0.65,
+     "d13ca50fd7a0095a5ce05390e8b5ee47"},
+    {"I4", VTI_Q4_K, vti_quantize_i4, vti_quantize_q4_k, 0.78, 0.46,
+     "eb759d964c51951534bce82f2534a35c"},
 };
 
 enum { FORMATS = sizeof formats / sizeof formats[0] };

@@ -103,7 +103,10 @@ static double uniform(void)
     return ((double)(state >> 11) + 0.5) * 0x1p-53;
 }
 
-static double gaussian(void) { return sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform()); }
+static double gaussian(void)
+{
+    return sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform());
+}
 
 static double laplace(void) { return (uniform() < 0.5 ? -1 : 1) * log(uniform()); }
 
@@ -218,7 +221,8 @@ static void run_file(char **args, who which, const char *calibration, const char
         vti_weight_type_find(from->type, &type, &conversion);
         kernels.matmul[type].dequantize(x, from->data, rows * columns);
         unsigned char *at = memmem(file, bytes, to->data, to->size_bytes);
-        quantise(which, (int)to->type, at, x, rows, columns, importance_of(im, entry.name, p.layers));
+        quantise(which, (int)to->type, at, x, rows, columns,
+                 importance_of(im, entry.name, p.layers));
         add_loss(&sum, (int)to->type, at, x, rows, columns,
                  importance_of(judge, entry.name, p.layers));
         free(x);
