@@ -169,7 +169,8 @@ static vt_status send_part(transfer *t, delivery *d, bool *sent, vt_error *err)
     d->have_block = true;
     uint32_t bytes = vti_block_part_bytes(d->block.stored_bytes, d->part);
     vti_frame_header header = {.type = VTI_MSG_BLOCK, .unit = index, .step = d->part};
-    vti_net_part part = {(const uint8_t *)d->block.data + (size_t)d->part * VTI_WIRE_BLOCK_MAX, bytes};
+    const uint8_t *from = (const uint8_t *)d->block.data + (size_t)d->part * VTI_WIRE_BLOCK_MAX;
+    vti_net_part part = {from, bytes};
     vti_net_status status = vti_net_send(t->cluster->net, d->device->peer, &header, &part, 1);
     if (status == VTI_NET_ERR_FULL) return VT_OK;
     if (status != VTI_NET_OK)

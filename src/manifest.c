@@ -18,9 +18,9 @@ _Static_assert(AT_HASH + VTI_SHARD_HASH_BYTES == VTI_MANIFEST_ENTRY_BYTES, "entr
 uint32_t vti_manifest_count(const vti_geometry *g, uint32_t first, uint32_t layers)
 {
     uint64_t count = 0;
-    for (uint32_t layer = first; layer - first < layers && count <= VTI_MANIFEST_ENTRIES_MAX; layer++)
-        count += (uint64_t)vti_unit_shards(g, vti_attn_unit(layer)) +
-                 vti_unit_shards(g, vti_ffn_unit(layer)) + 2;
+    for (uint32_t i = 0; i < layers && count <= VTI_MANIFEST_ENTRIES_MAX; i++)
+        count += (uint64_t)vti_unit_shards(g, vti_attn_unit(first + i)) +
+                 vti_unit_shards(g, vti_ffn_unit(first + i)) + 2;
     return count <= VTI_MANIFEST_ENTRIES_MAX ? (uint32_t)count : 0;
 }
 

@@ -1,7 +1,7 @@
 /* manifest.h: what a device is to hold, shard by shard, as the main device tells it.
  *
- * The shards of some layers follow from the model's geometry: unit by unit, the shards of each, then
- * what they share. A manifest has one entry for each, in that order. */
+ * The shards of some layers follow from the model's geometry: unit by unit, the shards of each,
+ * then what they share. A manifest has one entry for each, in that order. */
 #ifndef VTI_MANIFEST_H
 #define VTI_MANIFEST_H
 
@@ -24,8 +24,8 @@ typedef struct vti_manifest_entry {
 typedef struct vti_manifest {
     const vti_geometry *geometry;
     const vti_kernels *kernels;
-    bool same_file; /* the device loads all shards from the file that the main device has, too: there
-                       are no blocks, their sizes and hashes are zero */
+    bool same_file; /* the device loads all shards from the file that the main device has, too:
+                       there are no blocks, their sizes and hashes are zero */
     uint32_t count;
     vti_manifest_entry *entries;
 } vti_manifest;
@@ -54,8 +54,8 @@ const char *vti_manifest_name(const vti_manifest *manifest, uint32_t index,
 /* count × VTI_MANIFEST_ENTRY_BYTES. */
 void vti_manifest_encode(const vti_manifest *manifest, uint8_t *out);
 
-/* Fills a new manifest's entries from as many bytes. ERR_PROTOCOL names the entry: every one must be
- * the expected shard in a form that the model can have, with the sizes that follow from it. */
+/* Fills a new manifest's entries from as many bytes. ERR_PROTOCOL names the entry: every one must
+ * be the expected shard in a form that the model can have, with the sizes that follow from it. */
 vt_status vti_manifest_decode(vti_manifest *manifest, const uint8_t *data, size_t bytes,
                               vt_error *err);
 

@@ -142,8 +142,8 @@ void vti_shard_cache_let_go(vti_shard_cache *c)
 
 /* --- reading ----------------------------------------------------------------------------------- */
 
-/* Marks the block as used and opens its file; -1: it is not there. Where it is that counts as a use,
- * of which the file's time of change tells: times of access are off on many systems. */
+/* Marks the block as used and opens its file; -1: it is not there. Where it is that counts as a
+ * use, of which the file's time of change tells: times of access are off on many systems. */
 static int open_block(vti_shard_cache *c, const vti_content_hash *hash)
 {
     char name[VTI_CACHE_HASH_TEXT], folder_name[3];
@@ -195,7 +195,7 @@ static bool make_larger(vti_cached_block *block, uint64_t bytes)
     return block->data != NULL;
 }
 
-/* The file's size is not taken from its header: an allocation is never larger than what is there. */
+/* The header's size was compared with the file's: no allocation is larger than what is there. */
 static bool read_block(int file, const vti_content_hash *hash, vti_cached_block *out, bool *memory)
 {
     uint8_t header[VTI_CACHE_HEADER_BYTES], checksum[VTI_SHARD_HASH_BYTES];
@@ -236,7 +236,8 @@ static void warn(vti_shard_cache *c, const char *why)
     c->warned = true;
     pthread_mutex_unlock(&c->lock);
     if (first)
-        vti_log(&c->log, VT_LOG_WARNING, "cache folder %s: blocks cannot be kept: %s", c->path, why);
+        vti_log(&c->log, VT_LOG_WARNING, "cache folder %s: blocks cannot be kept: %s", c->path,
+                why);
 }
 
 /* The file has its whole size at once, so that who counts the files counts what it will be. */

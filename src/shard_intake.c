@@ -117,7 +117,8 @@ static place find_place(const vti_shard_intake *t, uint32_t index)
 {
     const vti_manifest_entry *entry = &t->params.manifest->entries[index];
     vti_cached_block info;
-    if (t->params.manifest->same_file || (t->local && local_has(t->local, entry))) return PLACE_LOCAL;
+    if (t->params.manifest->same_file) return PLACE_LOCAL;
+    if (t->local && local_has(t->local, entry)) return PLACE_LOCAL;
     if (t->params.cache && vti_shard_cache_has(t->params.cache, &entry->hash, &info) &&
         info.encoding == VTI_STORE_BLOCK && info.raw_bytes == entry->bytes)
         return PLACE_CACHE;
@@ -267,7 +268,8 @@ static vt_status decode(const vti_shard_intake *t, loader *l, const void *block,
     if (!l->decoder) l->decoder = vti_block_decoder_open();
     if (!l->decoder) return vti_fail(err, VT_ERR_MEMORY, "no memory to decompress weights");
     vti_manifest_lay_out(t->params.manifest, index, &layout);
-    return vti_block_decode_memory(l->decoder, &layout, block, bytes, t->shards[index]->memory, err);
+    return vti_block_decode_memory(l->decoder, &layout, block, bytes, t->shards[index]->memory,
+                                   err);
 }
 
 /* What the cache gives is what a process put in that had seen its hash. */

@@ -1,5 +1,5 @@
-/* shard_intake.h: how a worker comes to the shards of a manifest: from a model file of its own, from
- * its cache, or from the main device. One thread at a time. */
+/* shard_intake.h: how a worker comes to the shards of a manifest: from a model file of its own,
+ * from its cache, or from the main device. One thread at a time. */
 #ifndef VTI_SHARD_INTAKE_H
 #define VTI_SHARD_INTAKE_H
 
@@ -44,8 +44,8 @@ void vti_shard_intake_close(vti_shard_intake *intake);
 /* Next entry that has to be asked of the main device, once; UINT32_MAX: none more now. */
 uint32_t vti_shard_intake_want(vti_shard_intake *intake);
 
-/* Are there shards that can be loaded from here? If one of them turns out not to be right, it has to
- * be asked for. */
+/* Are there shards that can be loaded from here? If one of them turns out not to be right, it has
+ * to be asked for. */
 bool vti_shard_intake_has_work(const vti_shard_intake *intake);
 /* Loads some of them, with all threads. */
 vt_status vti_shard_intake_work(vti_shard_intake *intake, vt_error *err);

@@ -357,7 +357,8 @@ vt_status vti_shard_stock_complete(vti_shard_stock *s, vti_manifest *const *mani
     for (size_t i = 0; i < b->most; i++) builder_free(&b->builders[i]);
     free(b);
     vti_budget_give(s->params.budget, VTI_BUDGET_SCRATCH, taken);
-    if (s->list_changed && s->params.cache && s->params.gguf) write_list(s); /* also of what was done before a failure */
+    /* Also of what was done before a failure. */
+    if (s->list_changed && s->params.cache && s->params.gguf) write_list(s);
     s->list_changed = false;
     VTI_TRY(status);
     fill_in(s, manifests, count, &missing);

@@ -29,8 +29,8 @@ vt_status vti_shard_stock_open(const vti_shard_stock_params *params, vti_shard_s
 /* NULL is fine. */
 void vti_shard_stock_close(vti_shard_stock *stock);
 
-/* Fills a new manifest: every shard at that precision, and how many bytes it is. Nothing is built for
- * it. */
+/* Fills a new manifest: every shard at that precision, and how many bytes it is. Nothing is built
+ * for it. */
 vt_status vti_shard_stock_choose(vti_shard_stock *stock, vti_precision precision,
                                   vti_manifest *manifest, vt_error *err);
 

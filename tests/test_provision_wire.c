@@ -1,4 +1,4 @@
-/* Provisioning against the wire: a main device that sends wrong weights, workers that ask for nonsense. */
+/* Provisioning: a main device that sends wrong weights, workers that ask for nonsense. */
 #include "support.h"
 
 #include <signal.h>
@@ -225,7 +225,8 @@ static void blocks_out_of_order(void **state)
         }
         vti_net_event event;
         do {
-            assert_int_equal(vti_net_wait(m.net, vti_net_after_ms(PATIENCE_MS), &event), VTI_NET_OK);
+            uint64_t deadline = vti_net_after_ms(PATIENCE_MS);
+            assert_int_equal(vti_net_wait(m.net, deadline, &event), VTI_NET_OK);
             vti_net_event_clear(&event);
         } while (event.type != VTI_NET_PEER_DOWN);
         if (!strstr(event.reason, "weights")) fail_msg("%s", event.reason);
@@ -304,7 +305,7 @@ static void be_tricky(vti_net *net, trick t)
     }
 }
 
-/* Two workers in one process: both want everything. Exit code 0: it came to both at the same time. */
+/* Two workers in one process: both want everything. Exit code 0: it came to both at once. */
 static void be_two_workers(vti_net *net)
 {
     uint8_t offer[8] = {0}, data[4] = {0};

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -362,8 +361,8 @@ static void strangers_files_stay(void **state)
 static void wrong_usage_file(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"", "x", "VTUSAGE and something else", "VTUSAGE\1\xff\xff\xff\xff"
-                                        "\xff\xff\xff\xff"};
+    static const char *const texts[] = {"", "x", "VTUSAGE and something else",
+                                        "VTUSAGE\1\xff\xff\xff\xff\xff\xff\xff\xff"};
     open_cache(4 * FILE_BYTES);
     for (uint32_t i = 0; i < 4; i++) {
         write_text(inside("shards/usage"), texts[i]);
@@ -487,57 +486,6 @@ static void folders_that_cannot_be(void **state)
     assert_int_equal(vti_shard_cache_open(inside("a/b/c"), 1 << 20, NULL, &cache, &err), VT_OK);
 }
 
-/* In a process of its own, of a user for whom permissions count. */
-static void as_somebody(void (*test)(void))
-{
-    int status;
-    fflush(NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(99);
-        test();
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-#define REQUIRE(condition) do { if (!(condition)) _exit(__LINE__ % 200 + 1); } while (0)
-
-static void use_read_only_folder(void)
-{
-    vt_log log = {note, NULL};
-    REQUIRE(access(folder, W_OK) != 0);
-    REQUIRE(vti_shard_cache_open(folder, 1 << 20, &log, &cache, NULL) == VT_OK);
-    REQUIRE(is_there(1));
-    expect_there(1);
-    REQUIRE(!is_there(2));
-    REQUIRE(!put(2) && !put(3));
-    REQUIRE(warnings == 1);
-    REQUIRE(strstr(last_warning, "cannot be written"));
-    REQUIRE(file_is_there(1));
-    vti_shard_cache_let_go(cache);
-    expect_there(1);
-    vti_shard_cache_close(cache);
-}
-
-static void read_only_folder(void **state)
-{
-    (void)state;
-    char command[256];
-    open_cache(1 << 20);
-    assert_true(put(1));
-    close_cache();
-    /* Of root, as a system's would be; a block and its folders may be read by everybody. */
-    snprintf(command, sizeof command, "chmod -R a+rX,a-w %s", folder);
-    assert_int_equal(system(command), 0);
-    as_somebody(use_read_only_folder);
-    snprintf(command, sizeof command, "chmod -R u+w %s", folder);
-    assert_int_equal(system(command), 0);
-}
-
 /* --- deleted while in use ---------------------------------------------------------------------- */
 
 static void delete_inside(const char *what)
@@ -604,7 +552,7 @@ int main(void)
         T(a_lower_limit_holds), T(usual_limit), T(flipped_bits), T(cut_and_longer_files),
         T(changed_names), T(strangers_files_stay), T(wrong_usage_file), T(links_are_not_followed),
         T(the_folder_may_be_a_link), T(pipes_and_folders_instead_of_files),
-        T(others_may_not_write), T(folders_that_cannot_be), T(read_only_folder),
+        T(others_may_not_write), T(folders_that_cannot_be),
         T(deleted_during_use), T(use_is_said_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* The cache of shard blocks: several processes on one folder, killed ones, a full disk. */
+/* The cache of shard blocks: several processes on one folder, killed ones, disks that are full or
+ * may only be read. */
 #include "support.h"
 
 #include <errno.h>
@@ -443,13 +444,49 @@ static void small_files(void **state)
     expect_success(start(use_small_files, 0));
 }
 
+/* --- folders that may only be read ------------------------------------------------------------- */
+
+/* As a user for whom permissions count. */
+static void use_read_only_folder(int number)
+{
+    (void)number;
+    vti_cached_block buffer = {0};
+    if (geteuid() == 0) REQUIRE(setgid(65534) == 0 && setuid(65534) == 0);
+    REQUIRE(access(folder, W_OK) != 0);
+    vti_shard_cache *cache = open_cache(1 << 20);
+    REQUIRE(has(cache, 1) && get_right(cache, 1, &buffer));
+    REQUIRE(!has(cache, 2));
+    REQUIRE(!put(cache, 2) && !put(cache, 3));
+    REQUIRE(strstr(last_warning, "cannot be written"));
+    REQUIRE(file_is_there(1));
+    vti_shard_cache_let_go(cache);
+    REQUIRE(get_right(cache, 1, &buffer));
+    vti_cached_block_free(&buffer);
+    vti_shard_cache_close(cache);
+}
+
+static void read_only_folder(void **state)
+{
+    (void)state;
+    char command[256];
+    vti_shard_cache *cache = open_cache(1 << 20);
+    assert_true(put(cache, 1));
+    vti_shard_cache_close(cache);
+    /* As a system's would be: a block and its folders may be read by everybody. */
+    snprintf(command, sizeof command, "chmod -R a+rX,a-w %s", folder);
+    assert_int_equal(system(command), 0);
+    expect_success(start(use_read_only_folder, 0));
+    snprintf(command, sizeof command, "chmod -R u+w %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         T(processes_hammer_one_cache), T(threads_hammer_one_cache), T(damage_while_two_use_it),
         T(killed_process_holds_nothing), T(killed_while_writing), T(stopped_process),
-        T(full_disk), T(small_files),
+        T(full_disk), T(small_files), T(read_only_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

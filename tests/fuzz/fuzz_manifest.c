@@ -1,6 +1,6 @@
 /* fuzz_manifest.c: any bytes as the list of shards that a main device sends. Byte 0 chooses the
- * model; the rest is the message. What is accepted must be exactly what it says, and must be safe to
- * take memory for. */
+ * model; the rest is the message. What is accepted must be exactly what it says, and must be safe
+ * to take memory for. */
 #include "../../src/manifest.h"
 
 #include <stdlib.h>
