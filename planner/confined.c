@@ -27,9 +27,19 @@ void vti_plan_offer(plan_search *s, const vti_plan_place *places, double seconds
     memcpy(&s->best[1], &places[1], (s->units - 1) * sizeof *places);
 }
 
+static bool fits_on_one(const plan_search *s)
+{
+    double all = 0, most = 0;
+    for (unsigned u = 1; u < s->units; u++)
+        all += s->option[s->group[s->group_of[u]].first].bytes[0];
+    for (unsigned d = 0; d < s->devices; d++) most = vti_larger(most, s->budget[d]);
+    return all <= most;
+}
+
 static void try_baseline(plan_search *s, vti_plan_search_kind kind)
 {
     vti_plan *plan = &s->baseline;
+    if (kind == VTI_SEARCH_SINGLE && !fits_on_one(s)) return;
     plan->units = s->units, plan->devices = s->devices;
     vti_plan_baseline(s->request, kind, plan);
     const vti_plan_place *places = plan->place[VTI_DECODE];
@@ -63,13 +73,17 @@ static bool hopeless(const plan_search *s)
     return need > have;
 }
 
+/* Makes the draft fit, and faster if that may make it the best. */
 static bool repair_draft(plan_search *s)
 {
+    enum { PERCENT_TO_GAIN = 10, FAR_UNITS = FEW_UNITS };
     double before = s->best_s;
-    bool probing = s->enough_s > 0;
-    if (!vti_plan_repair(s, !probing)) return false;
-    vti_plan_offer(s, s->draft, vti_plan_rehome(s, s->draft));
-    if (probing && !vti_plan_is_enough(s) && vti_plan_repair(s, true))
+    if (!vti_plan_repair(s, false)) return false;
+    double seconds = vti_plan_rehome(s, s->draft);
+    vti_plan_offer(s, s->draft, seconds);
+    if (vti_plan_is_enough(s)) return true;
+    bool hopeful = seconds * (100 - PERCENT_TO_GAIN) / 100 < before || s->units <= FAR_UNITS;
+    if (hopeful && vti_plan_repair(s, true))
         vti_plan_offer(s, s->draft, vti_plan_rehome(s, s->draft));
     return s->best_s < before;
 }
@@ -107,10 +121,10 @@ static void try_everything(plan_search *s)
     improve_best(s);
 }
 
-static void try_mixture(plan_search *s)
+static void try_mixture(plan_search *s, bool hasty)
 {
     plan_mixture mixture;
-    if (!vti_plan_mix(s, &mixture)) return;
+    if (!vti_plan_mix(s, hasty, &mixture)) return;
     vti_plan_sew(s, &mixture);
     repair_draft(s);
 }
@@ -122,7 +136,9 @@ void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent)
     if (incumbent && same_shape(s, incumbent) && fits(s, incumbent->place[VTI_DECODE]))
         vti_plan_offer(s, incumbent->place[VTI_DECODE],
                        vti_plan_seconds(s->request, VTI_DECODE, incumbent->place[VTI_DECODE]));
-    try_mixture(s);
+    if (s->enough_s > 0) try_mixture(s, true);
+    if (vti_plan_is_enough(s) || vti_plan_is_vain(s)) return;
+    try_mixture(s, false);
     if (vti_plan_is_enough(s) || vti_plan_is_vain(s)) return;
     if (vti_plan_runs(s, s->draft)) repair_draft(s);
     if (vti_plan_is_enough(s)) return;

@@ -180,15 +180,15 @@ static bool lacks_memory(const program *p)
 }
 
 /* A probe is content with less than the best mixture, if there is room for what seams cost. */
-static bool is_good(const program *p)
+static bool is_good(const program *p, bool hasty)
 {
     enum { PERCENT_FOR_SEAMS = 3 };
     double z = value(p), bound = p->s->bound_s, enough = p->s->enough_s;
     if (lacks_memory(p)) return false;
-    return z - bound <= 2e-4 * z || z <= enough * (100 - PERCENT_FOR_SEAMS) / 100;
+    return z - bound <= 5e-4 * z || (hasty && z <= enough * (100 - PERCENT_FOR_SEAMS) / 100);
 }
 
-bool vti_plan_mix(plan_search *s, plan_mixture *mixture)
+bool vti_plan_mix(plan_search *s, bool hasty, plan_mixture *mixture)
 {
     enum { PIVOTS = 16 };
     program p = {.s = s};
@@ -205,7 +205,7 @@ bool vti_plan_mix(plan_search *s, plan_mixture *mixture)
         bool entered = enter_path(&p);
         if (!entered && caution <= 0) break;
         caution = entered ? 0.5 : 0;
-        if (is_good(&p)) break;
+        if (is_good(&p, hasty)) break;
     }
     return !lacks_memory(&p) && parts(&p, mixture) > 0;
 }

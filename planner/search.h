@@ -235,8 +235,9 @@ void vti_plan_confined_prefill(plan_search *s);
  * multiplies the budgets. False if it does not fit. */
 bool vti_plan_fill(const plan_search *s, double stretch, vti_plan_place *places);
 void vti_plan_offer(plan_search *s, const vti_plan_place *places, double seconds);
-/* Finds the best mixture of paths, s->bound_s and s->bound_price; false if no mixture fits. */
-bool vti_plan_mix(plan_search *s, plan_mixture *mixture);
+/* Finds the best mixture of paths, s->bound_s and s->bound_price; `hasty`: one that leads to a plan
+ * that is enough will do. False if no mixture fits. */
+bool vti_plan_mix(plan_search *s, bool hasty, plan_mixture *mixture);
 /* Makes a draft of a mixture; it fits, or nearly so. */
 void vti_plan_sew(plan_search *s, const plan_mixture *mixture);
 /* Moves shards of the draft so that it fits, then, if wanted, to make it faster; the best homes are
