@@ -76,13 +76,13 @@ static bool hopeless(const plan_search *s)
 /* Makes the draft fit, and faster if that may make it the best. */
 static bool repair_draft(plan_search *s)
 {
-    enum { PERCENT_TO_GAIN = 10, FAR_UNITS = FEW_UNITS };
+    enum { PERCENT_TO_GAIN = 10 };
     double before = s->best_s;
     if (!vti_plan_repair(s, false)) return false;
     double seconds = vti_plan_rehome(s, s->draft);
     vti_plan_offer(s, s->draft, seconds);
     if (vti_plan_is_enough(s)) return true;
-    bool hopeful = seconds * (100 - PERCENT_TO_GAIN) / 100 < before || s->units <= FAR_UNITS;
+    bool hopeful = seconds * (100 - PERCENT_TO_GAIN) / 100 < before || s->units <= FEW_UNITS;
     if (hopeful && vti_plan_repair(s, true))
         vti_plan_offer(s, s->draft, vti_plan_rehome(s, s->draft));
     return s->best_s < before;
@@ -140,10 +140,15 @@ void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent)
     if (vti_plan_is_enough(s) || vti_plan_is_vain(s)) return;
     try_mixture(s, false);
     if (vti_plan_is_enough(s) || vti_plan_is_vain(s)) return;
+    bool few = s->units <= FEW_UNITS, probing = s->enough_s > 0;
     if (vti_plan_runs(s, s->draft)) repair_draft(s);
     if (vti_plan_is_enough(s)) return;
+    if (probing && !few) {
+        if (s->best_s >= NEVER) try_fill(s);
+        return;
+    }
     for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind < VTI_SEARCHES; kind++)
         try_baseline(s, kind);
     if (vti_plan_is_enough(s)) return;
-    if (s->units <= FEW_UNITS || s->best_s >= NEVER) try_everything(s);
+    if (few || s->best_s >= NEVER) try_everything(s);
 }

@@ -121,7 +121,8 @@ typedef enum vti_plan_search_kind {
     VTI_SEARCHES
 } vti_plan_search_kind;
 
-/* How sure a search is of its TPOT. */
+/* How sure a search is of its TPOT. In clusters of more than 4 devices, plans with exchanges that
+ * dp does not try (of more than two devices, or too slow for a unit alone) do not count. */
 typedef enum vti_plan_proof {
     VTI_PROOF_NONE,
     VTI_PROOF_BEST,       /* no plan that fits is faster */

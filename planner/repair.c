@@ -112,13 +112,32 @@ static bool same_around(const repair_run *run, unsigned u, unsigned v)
            memcmp(run->shares[u + 1], run->shares[v + 1], sizeof run->shares[u]) == 0;
 }
 
+/* Units that were looked at: what is true of one is true of all that are the same around. */
+typedef struct looked_at {
+    uint16_t unit[64];
+} looked_at;
+
+/* Whether one like u was looked at; if not, u is from now on. */
+static bool known(const repair_run *run, looked_at *seen, unsigned u)
+{
+    const plan_search *s = run->s;
+    unsigned hash = s->group_of[u] + 5u * s->path_state[u - 1] + 11u * s->path_state[u];
+    for (unsigned d = 0; d < s->devices; d++) hash = hash * 3 + run->shares[u][d];
+    if (u + 1 < s->units) hash += 7u * s->group_of[u + 1];
+    uint16_t *slot = &seen->unit[(hash ^ hash >> 6) % 64];
+    if (*slot && same_around(run, u, *slot)) return true;
+    *slot = (uint16_t)u;
+    return false;
+}
+
 /* The move that takes memory from `from` for the least time per byte. */
 static bool best_relief(const repair_run *run, unsigned from, shard_move *best)
 {
     const plan_search *s = run->s;
+    looked_at seen = {{0}};
     double least = NEVER;
     for (unsigned u = 1; u < s->units; u++) {
-        if (!run->shares[u][from] || (u > 2 && same_around(run, u, u - 2))) continue;
+        if (!run->shares[u][from] || known(run, &seen, u)) continue;
         double now = around(run, u, run->shares[u], s->path_state[u]);
         for (unsigned to = 0; to < s->devices; to++) {
             if (to == from || !(s->usable >> to & 1) || room(s, to) <= 0) continue;
@@ -135,7 +154,7 @@ static bool best_relief(const repair_run *run, unsigned from, shard_move *best)
 
 static bool relieve(repair_run *run)
 {
-    enum { STEPS = 96 };
+    enum { STEPS = 24 };
     plan_search *s = run->s;
     for (unsigned i = 0; i < STEPS; i++) {
         shard_move m;
@@ -181,15 +200,13 @@ static void improve(repair_run *run)
     enum { SWEEPS = 3 };
     plan_search *s = run->s;
     for (unsigned sweep = 0, changed = 1; sweep < SWEEPS && changed; sweep++) {
-        bool idle[2] = {false, false}; /* the last unit of this kind could not be improved */
+        looked_at idle = {{0}};
         changed = 0;
         for (unsigned u = 1; u < s->units; u++) {
             shard_move m;
-            if (u > 2 && idle[u % 2] && same_around(run, u, u - 2)) continue;
-            idle[u % 2] = !best_gain(run, u, &m);
-            if (idle[u % 2]) continue;
+            if (known(run, &idle, u) || !best_gain(run, u, &m)) continue;
             apply(run, &m);
-            idle[0] = idle[1] = false;
+            idle = (looked_at){{0}};
             changed = 1;
         }
     }

@@ -68,14 +68,35 @@ static bool never_better(const plan_search *s, const plan_wires *w, unsigned set
     return false;
 }
 
-/* Exchanges of up to 4 devices are all tried, of more only pairs. */
-static unsigned most_in_set(const plan_search *s) { return bits(s->usable) <= 4 ? 4 : 2; }
+/* In clusters of up to 4 devices exchanges of any are tried, in larger ones those of pairs. */
+enum { SMALL_CLUSTER = 4 };
+
+static unsigned most_in_set(const plan_search *s)
+{
+    return bits(s->usable) <= SMALL_CLUSTER ? SMALL_CLUSTER : 2;
+}
+
+/* Whether any unit is faster by TP over the set with an exchange than by MP on one of it. */
+static bool pays(const plan_search *s, const plan_wires *w, unsigned set)
+{
+    for (unsigned g = 0; g < s->groups; g++) {
+        double alone = NEVER, together = NEVER;
+        for (unsigned o = s->group[g].first; o < s->group[g].first + s->group[g].options; o++) {
+            const plan_option *option = &s->option[o];
+            if (option->mask == set) together = option->compute_s;
+            else if ((option->mask & ~set) == 0) alone = vti_smaller(alone, option->compute_s);
+        }
+        if (together + w->exchange[set] < alone) return true;
+    }
+    return false;
+}
 
 static void add_sets(plan_search *s, const plan_wires *w)
 {
     for (unsigned set = 1; set <= s->usable; set++) {
         if ((set & ~s->usable) || bits(set) < 2 || bits(set) > most_in_set(s)) continue;
         if (s->state_of[set] != STATES_MAX || never_better(s, w, set)) continue;
+        if (bits(s->usable) > SMALL_CLUSTER && !pays(s, w, set)) continue;
         s->state_of[set] = (uint8_t)s->states;
         s->holders[s->states++] = set;
     }
