@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-enum { FEW_UNITS = 28 };
-
 static bool fits(const plan_search *s, const vti_plan_place *places)
 {
     double used[VTI_PLAN_DEVICES_MAX] = {0}, bytes[VTI_PLAN_DEVICES_MAX];

@@ -62,7 +62,6 @@ static void search_step(lowering *l, unsigned step, vti_plan *plan)
 
 static bool does(lowering *l, unsigned step)
 {
-    enum { FEW_UNITS = 28 };
     vti_plan *plan = &l->s->probed;
     if (l->highest->model->units <= FEW_UNITS) {
         search_step(l, step, plan);

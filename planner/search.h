@@ -9,7 +9,9 @@
 enum {
     MASKS = 1 << VTI_PLAN_DEVICES_MAX,
     STATES_MAX = 36,    /* who has the residual stream: one device each, and sets (tables.c) */
-    OPTIONS_MAX = 8192, /* of all classes together */
+    OPTIONS_MAX = 16384, /* of all groups together */
+    OPTIONS_MORE = OPTIONS_MAX - VTI_PLAN_UNITS_MAX, /* the rest is for every group's first one */
+    FEW_UNITS = 28, /* models in which single units count, and for which there is time */
     LABELS_MAX = 32768,
     STATE_LABELS_MAX = 64, /* labels kept per unit and state */
     PATHS_MAX = 48,

@@ -202,7 +202,8 @@ static void option_bytes(const plan_search *s, unsigned unit, plan_option *optio
 
 static bool append(plan_search *s, plan_group *g, const uint16_t *shares)
 {
-    if (s->options == OPTIONS_MAX || g->first + g->options != s->options) return false;
+    if (s->options >= (g->options ? OPTIONS_MORE : OPTIONS_MAX)) return false;
+    if (g->first + g->options != s->options) return false;
     plan_option *option = &s->option[s->options++];
     memcpy(option->shares, shares, sizeof option->shares);
     option->mask = 0;
@@ -292,7 +293,7 @@ void vti_plan_begin(plan_search *s, const vti_plan_request *r, vti_plan_phase ph
 /* Copies a group's options to the end, where it may get more. */
 static bool move_options(plan_search *s, plan_group *g)
 {
-    if (s->options + g->options > OPTIONS_MAX) return false;
+    if (s->options + g->options > OPTIONS_MORE) return false;
     memcpy(&s->option[s->options], &s->option[g->first], g->options * sizeof *s->option);
     g->first = s->options;
     s->options += g->options;

@@ -57,6 +57,32 @@ static void every_plan(void **state)
     assert_true(feasible > cases / 2 && feasible < cases);
 }
 
+/* 8 devices, 14 classes of units besides EMBED and HEAD in 3 precisions each: as many ways to spread
+ * units as there can be. */
+static void as_many_classes_as_possible(void **state)
+{
+    (void)state;
+    test_random random = {0x3a11};
+    static planner_case c;
+    static vti_plan plan;
+    unsigned where;
+    for (unsigned i = 0; i < 3; i++) {
+        do planner_random(&c, &random, 8, 7, 12, i * 0.3);
+        while (c.model.classes < VTI_PLAN_CLASSES_MAX);
+        c.model.units = 3 * 14 + 2;
+        c.request.precision[c.model.units - 1] = VTI_PLAN_I8;
+        c.model.unit_class[c.model.units - 1] = 15;
+        for (unsigned u = 1; u + 1 < c.model.units; u++) {
+            c.model.unit_class[u] = (uint8_t)(1 + (u - 1) % 14);
+            c.request.precision[u] = (uint8_t)((u - 1) / 14);
+        }
+        for (unsigned d = 0; d < 8; d++) c.cluster.device[d].memory_bytes *= 3;
+        assert_null(vti_plan_check_request(&c.request, &where));
+        assert_true(plan_with(&c, VTI_SEARCH_DP, &plan));
+        check(&c, &plan, i);
+    }
+}
+
 /* The same input gives the same bytes, whatever was in the scratch memory, on every machine: the
  * digest is a record, to be replaced by the one printed when searches change. */
 static void same_bits_everywhere(void **state)
@@ -283,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan),
+        cmocka_unit_test(as_many_classes_as_possible),
         cmocka_unit_test(same_bits_everywhere),
         cmocka_unit_test(more_never_hurts),
         cmocka_unit_test(best_with_memory_to_spare),
