@@ -20,8 +20,13 @@ static void cut_scales(unsigned char *to, const unsigned char *from, size_t firs
     unsigned scale[8] = {0}, min[8] = {0};
     for (size_t sub = 0; sub < count; sub++) {
         size_t s = first + sub;
-        scale[sub] = s < 4 ? from[s] & 63u : (from[s + 4] & 15u) | (unsigned)(from[s - 4] >> 6) << 4;
-        min[sub] = s < 4 ? from[s + 4] & 63u : (unsigned)from[s + 4] >> 4 | (unsigned)(from[s] >> 6) << 4;
+        if (s < 4) {
+            scale[sub] = from[s] & 63u;
+            min[sub] = from[s + 4] & 63u;
+        } else {
+            scale[sub] = (from[s + 4] & 15u) | (unsigned)(from[s - 4] >> 6) << 4;
+            min[sub] = (unsigned)from[s + 4] >> 4 | (unsigned)(from[s] >> 6) << 4;
+        }
     }
     for (size_t sub = 0; sub < 4; sub++) {
         to[sub] = (unsigned char)(scale[sub] | scale[sub + 4] >> 4 << 6);
