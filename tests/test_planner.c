@@ -76,7 +76,12 @@ static void as_many_classes_as_possible(void **state)
             c.model.unit_class[u] = (uint8_t)(1 + (u - 1) % 14);
             c.request.precision[u] = (uint8_t)((u - 1) / 14);
         }
-        for (unsigned d = 0; d < 8; d++) c.cluster.device[d].memory_bytes *= 3;
+        for (unsigned k = 1; k < VTI_PLAN_CLASSES_MAX; k++) c.model.class_[k].shards = 12;
+        for (unsigned d = 0; d < 8; d++) { /* equal, so that all are of use to each other */
+            vti_plan_device *device = &c.cluster.device[d];
+            memcpy(device->cost, c.cluster.device[0].cost, sizeof device->cost);
+            device->memory_bytes *= 12;
+        }
         assert_null(vti_plan_check_request(&c.request, &where));
         assert_true(plan_with(&c, VTI_SEARCH_DP, &plan));
         check(&c, &plan, i);
