@@ -78,6 +78,24 @@ static vt_status check_place(walk *w, const vti_store_entry *entry, uint64_t off
     return VT_OK;
 }
 
+/* The shard has a piece of every tensor that the directory has, and of no other. */
+static vt_status check_presence(const walk *w, const vti_store_entry *entry)
+{
+    const vti_geometry *g = &w->store->geometry;
+    vti_piece pieces[VTI_PIECES];
+    vti_shard_pieces(g, entry->unit, entry->shard, entry->form.source_grid, pieces);
+    for (unsigned i = 0; i < VTI_PIECES; i++) {
+        char name[96];
+        bool here = entry->form.type[i] != VTI_PIECE_ABSENT;
+        if (!pieces[i].rows || pieces[i].role == VTI_OUTPUT) continue; /* which may be tied */
+        vti_tensor_name(pieces[i].role, vti_unit_layer(entry->unit), name, sizeof name);
+        if (here != (vti_gguf_find_tensor(w->store->gguf, name) != NULL))
+            return bad_entry(w, entry, here ? "it has a tensor that the model has not"
+                                            : "it lacks a tensor that the model has");
+    }
+    return VT_OK;
+}
+
 static vt_status check_block(walk *w, const unsigned char *raw, const vti_store_entry *entry)
 {
     const vt_store *s = w->store;
@@ -86,6 +104,7 @@ static vt_status check_block(walk *w, const unsigned char *raw, const vti_store_
     if (!vti_shard_lay_out(&s->geometry, &s->kernels, entry->unit, entry->shard, &entry->form,
                            &layout))
         return bad_entry(w, entry, "tensors of these types are not possible");
+    VTI_TRY(check_presence(w, entry));
     if (layout.bytes != entry->shard_bytes)
         return vti_store_damaged(s, w->err,
                                  "entry %" PRIu64 " is of %" PRIu64

@@ -1,4 +1,5 @@
 #include "store_support.h"
+#include "../src/tensor_source.h"
 
 #include "support.h"
 
@@ -56,6 +57,14 @@ void test_store_write_file(const char *path, const void *data, size_t bytes)
 
 /* --- source ------------------------------------------------------------------------------------ */
 
+/* A tied output matrix is the embedding. */
+static bool has_tensor(const test_source *t, uint32_t unit, vti_role role)
+{
+    char name[96];
+    vti_tensor_name(role, vti_unit_layer(unit), name, sizeof name);
+    return role == VTI_OUTPUT || vti_gguf_find_tensor(t->gguf, name);
+}
+
 static bool form_of(void *self, vti_shard_id id, vti_shard_form *out)
 {
     static const uint8_t types[] = {VTI_F16, VTI_Q8_0, VTI_Q4_K};
@@ -67,7 +76,8 @@ static bool form_of(void *self, vti_shard_id id, vti_shard_form *out)
     *out = (vti_shard_form){.precision = id.precision};
     vti_shard_pieces(&t->geometry, id.unit, id.shard, false, pieces);
     for (unsigned i = 0; i < VTI_PIECES; i++)
-        out->type[i] = pieces[i].rows == 0                       ? VTI_PIECE_ABSENT
+        out->type[i] = pieces[i].rows == 0 || !has_tensor(t, id.unit, pieces[i].role)
+                           ? VTI_PIECE_ABSENT
                        : vti_role_is_vector(pieces[i].role) || shared ? VTI_F32
                                                                       : types[id.precision];
     return true;

@@ -203,6 +203,8 @@ static const lie lies[] = {
     {"type", 0, VTI_STORE_AT_TYPES, 1, 100, VT_ERR_FORMAT, "types are not possible"},
     {"lacking type", 0, VTI_STORE_AT_TYPES, 1, 255, VT_ERR_FORMAT, "types are not possible"},
     {"other type", 0, VTI_STORE_AT_TYPES, 1, VTI_Q8_0, VT_ERR_FORMAT, "its tensors take"},
+    {"added type", 6, VTI_STORE_AT_TYPES + VTI_PIECE_ROPE_FREQS, 1, VTI_F32, VT_ERR_FORMAT,
+     "a tensor that the model has not"},
     {"offset", 1, VTI_STORE_AT_OFFSET, 8, 0, VT_ERR_FORMAT, "behind the entry before"},
     {"offset", 1, VTI_STORE_AT_OFFSET, 8, UINT64_MAX - 63, VT_ERR_FORMAT, "behind the entry"},
     {"no data", 0, VTI_STORE_AT_STORED_BYTES, 8, 0, VT_ERR_FORMAT, "fewer bytes in"},
