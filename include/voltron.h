@@ -160,6 +160,7 @@ typedef struct vt_model_params {
                               sessions and cluster take on this device; 0: what the system has to
                               spare, looked at again whenever a session or cluster is opened */
     vt_log log;
+    vt_progress progress; /* of weights that are loaded when the first session or cluster is opened */
 } vt_model_params;
 
 typedef struct vt_model_info {
@@ -572,6 +573,10 @@ void vt_calibration_get_stats(const vt_calibration *calibration, vt_calibration_
  * model's activations are not finite. The file is bound to the model; docs/importance.md has the
  * format. */
 vt_status vt_calibration_save(const vt_calibration *calibration, const char *path, vt_error *err);
+
+/* Whether a calibration may be saved there, to be asked before the work: a file that is something
+ * else is not replaced (ERR_ARGUMENT). */
+vt_status vt_calibration_check_path(const char *path, vt_error *err);
 
 /* Memory that one device needs to run a model by itself. */
 typedef struct vt_memory_need {

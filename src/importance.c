@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output_file.h"
 #include "save_stream.h"
 
 /* --- inputs ----------------------------------------------------------------------------------- */
@@ -104,13 +105,20 @@ const float *vti_importance_of(void *importance, uint32_t layer, vti_role role, 
 
 enum { VERSION = 1 };
 static const uint8_t prefix[VTI_SAVE_PREFIX_BYTES] = {'V', 'T', 'I', 'M', VERSION, 0, 0, 0};
+#define KIND "a calibration file"
+
+vt_status vt_calibration_check_path(const char *path, vt_error *err)
+{
+    if (!path) return vti_fail(err, VT_ERR_ARGUMENT, "vt_calibration_check_path: path is NULL");
+    return vti_output_check(path, prefix, KIND, err);
+}
 static const char what[] = "calibration file";
 
 vt_status vti_importance_save(const vti_importance *im, const char *path,
                               const vti_model_identity *identity, vt_error *err)
 {
     vti_save_writer *w;
-    VTI_TRY(vti_save_writer_open(path, prefix, &w, err));
+    VTI_TRY(vti_save_writer_open(path, prefix, KIND, &w, err));
     vti_save_write(w, identity->shape, sizeof identity->shape);
     vti_save_write(w, identity->weights, sizeof identity->weights);
     vti_save_write_u32(w, im->count);

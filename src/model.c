@@ -69,6 +69,7 @@ static void close_file(vt_store *store, vt_gguf *gguf)
 static vt_status read_params(vt_model *model, const vt_model_params *params, vt_error *err)
 {
     model->log = params->log;
+    model->progress = params->progress;
     model->vocabulary_only = params->vocabulary_only;
     if (!params->precision) return VT_OK;
     for (unsigned p = 0; p < VTI_PRECISION_COUNT; p++)
@@ -188,7 +189,7 @@ static vt_status load_units(vt_model *model, uint32_t first, uint32_t count, vti
     pthread_mutex_lock(&model->lock);
     if (!*weights) {
         status = vti_weights_load(model->shards, model->precision, model->memory, model->pool,
-                                  first, count, weights, err);
+                                  &model->progress, first, count, weights, err);
         vti_gguf_let_go(model->gguf);
         for (uint32_t i = 0; status == VT_OK && i < count; i++)
             vti_shard_table_attach(model->table, first + i, (*weights)->units[i].shard);

@@ -27,6 +27,7 @@ struct vt_model {
     vti_kernels kernels;
     vti_pool *pool;      /* of all sessions on this model */
     vt_log log;
+    vt_progress progress;
     char *name;
     uint64_t parameters;
     uint64_t weight_bytes; /* in the file */

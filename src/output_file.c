@@ -14,6 +14,20 @@ static vt_status fail_with_errno(const char *path, vt_error *err)
     return vti_fail(err, VT_ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
+vt_status vti_output_check(const char *path, const void *magic, const char *kind, vt_error *err)
+{
+    struct stat info;
+    unsigned char found[4];
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return VT_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool same = fd >= 0 && read(fd, found, sizeof found) == (ssize_t)sizeof found &&
+                memcmp(found, magic, sizeof found) == 0;
+    if (fd >= 0) close(fd);
+    if (same) return VT_OK;
+    return vti_fail(err, VT_ERR_ARGUMENT,
+                    "%s exists and is not %s; it is not replaced, choose another name", path, kind);
+}
+
 /* The file's real name: a symbolic link to it stays. */
 static vt_status find_target(vti_output_file *out, const char *path, vt_error *err)
 {

@@ -14,6 +14,10 @@ typedef struct vti_output_file {
 
 #define VTI_OUTPUT_NONE ((vti_output_file){NULL, NULL, -1})
 
+/* A wrong output name must not cost a model: ERR_ARGUMENT if `path` is a file that is neither empty
+ * nor begins with `magic` (4 bytes), as files of that kind ("a shard store") do. */
+vt_status vti_output_check(const char *path, const void *magic, const char *kind, vt_error *err);
+
 /* `mode`: permissions, from which the process's mask is taken away. A symbolic link of that name
  * stays, what it points to is replaced; a device or a folder is refused. */
 vt_status vti_output_open(vti_output_file *out, const char *path, unsigned mode, vt_error *err);

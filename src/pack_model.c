@@ -1,4 +1,6 @@
 /* pack_model.c: vt_pack. */
+#include <sys/stat.h>
+
 #include "importance.h"
 #include "model.h"
 #include "pack.h"
@@ -11,6 +13,15 @@ static const vti_shard_source *source_of(const vt_model *model, vti_shard_builde
                            model->builder.own);
     builder->halves = true;
     return &builder->source;
+}
+
+/* A store with fewer precisions would take the place of the one it is made from. */
+static vt_status check_output(const vt_model *model, const char *path, vt_error *err)
+{
+    struct stat from, to;
+    if (stat(vti_gguf_name(model->gguf), &from) != 0 || stat(path, &to) != 0) return VT_OK;
+    if (from.st_dev != to.st_dev || from.st_ino != to.st_ino) return VT_OK;
+    return vti_fail(err, VT_ERR_ARGUMENT, "%s is the model itself; choose another name", path);
 }
 
 static vt_status check_importance(const vt_model *model, vt_error *err)
@@ -51,6 +62,7 @@ vt_status vt_pack(const vt_model *model, const char *path, const vt_pack_params 
     if (model->vocabulary_only)
         return vti_fail(err, VT_ERR_ARGUMENT, "%s was opened without its weights",
                         vti_gguf_name(model->gguf));
+    VTI_TRY(check_output(model, path, err));
     vti_model_get_identity(model, &identity);
     if (!params->importance_path)
         return vti_pack(source_of(model, &builder), model->gguf, &identity, path, params, err);

@@ -14,6 +14,7 @@ typedef struct vti_save_reader vti_save_reader;
 
 /* Writes to a new file beside `path`, readable by its owner only. */
 vt_status vti_save_writer_open(const char *path, const uint8_t prefix[VTI_SAVE_PREFIX_BYTES],
+                               const char *kind,
                                vti_save_writer **out, vt_error *err);
 void vti_save_write(vti_save_writer *w, const void *data, size_t bytes);
 void vti_save_write_u32(vti_save_writer *w, uint32_t value);

@@ -45,9 +45,10 @@ static vt_status open_file(vti_save_writer *w, const char *path, vt_error *err)
 }
 
 vt_status vti_save_writer_open(const char *path, const uint8_t prefix[VTI_SAVE_PREFIX_BYTES],
-                               vti_save_writer **out, vt_error *err)
+                               const char *kind, vti_save_writer **out, vt_error *err)
 {
     *out = NULL;
+    VTI_TRY(vti_output_check(path, prefix, kind, err));
     vti_save_writer *w = calloc(1, sizeof *w);
     if (!w) return vti_fail(err, VT_ERR_MEMORY, "no memory to write %s", path);
     w->file = VTI_OUTPUT_NONE;

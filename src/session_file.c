@@ -74,7 +74,7 @@ vt_status vt_session_save(vt_session *s, const char *path, const void *blob, siz
                         blob_bytes, VT_SESSION_BLOB_MAX);
     settle(s);
     vti_save_writer *w;
-    VTI_TRY(vti_save_writer_open(path, prefix, &w, err));
+    VTI_TRY(vti_save_writer_open(path, prefix, "a saved session", &w, err));
     uint32_t flags = has_logits(s) ? HAS_LOGITS : 0;
     write_head(w, s, flags, blob_bytes);
     vti_save_write(w, blob, blob_bytes);

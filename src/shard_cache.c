@@ -89,6 +89,7 @@ vt_status vti_shard_cache_open(const char *path, uint64_t max_bytes, const vt_lo
 {
     vt_error own;
     *out = NULL;
+    if (!path[0]) return vti_fail(err, VT_ERR_ARGUMENT, "the path of the cache is empty");
     vti_shard_cache *c = calloc(1, sizeof *c);
     size_t bytes = strlen(path) + sizeof "/shards";
     char *folder = malloc(bytes);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
 #include "pool.h"
 #include "store_internal.h"
 
@@ -12,7 +13,8 @@ enum { ENTRIES_PER_THREAD = 4 }; /* between two reports of progress */
 typedef struct batch {
     vt_store *store;
     uint64_t first;
-    vt_error *errors; /* of each entry; status VT_OK: fine */
+    vti_budget *budget; /* a small file can have shards that are large in memory */
+    vt_error *errors;   /* of each entry; status VT_OK: fine */
 } batch;
 
 static vt_status wrong(const vt_store *s, const vti_store_entry *entry, const char *what,
@@ -26,11 +28,13 @@ static vt_status wrong(const vt_store *s, const vti_store_entry *entry, const ch
 static vt_status check_padding(const vt_store *s, uint64_t index, vt_error *err)
 {
     const vti_store_entry *entry = &s->entries[index];
-    const unsigned char *file = s->file.data;
-    uint64_t at = vti_store_data_offset(s->directory_bytes, s->entry_count);
-    if (index) at = s->entries[index - 1].offset + s->entries[index - 1].stored_bytes;
-    for (; at < entry->offset; at++)
-        if (file[at]) return wrong(s, entry, "bytes in front of it are not zero", err);
+    unsigned char bytes[VTI_STORE_ALIGNMENT];
+    vti_store_entry padding = {.offset = vti_store_data_offset(s->directory_bytes, s->entry_count)};
+    if (index) padding.offset = s->entries[index - 1].offset + s->entries[index - 1].stored_bytes;
+    padding.stored_bytes = entry->offset - padding.offset; /* less than the alignment */
+    VTI_TRY(vti_store_read_block(s, &padding, bytes, err));
+    for (uint64_t i = 0; i < padding.stored_bytes; i++)
+        if (bytes[i]) return wrong(s, entry, "bytes in front of it are not zero", err);
     return VT_OK;
 }
 
@@ -71,10 +75,12 @@ static vt_status check_stored(vt_store *s, const vti_store_entry *entry, void *b
     return wrong(s, entry, "its bytes in the file have another hash than the index says", err);
 }
 
-static vt_status check_entry(vt_store *s, uint64_t index, vt_error *err)
+static vt_status check_entry(vt_store *s, uint64_t index, vti_budget *budget, vt_error *err)
 {
     const vti_store_entry *entry = &s->entries[index];
     VTI_TRY(check_padding(s, index, err));
+    uint64_t bytes = entry->stored_bytes + entry->shard_bytes;
+    VTI_TRY(vti_budget_take(budget, VTI_BUDGET_SCRATCH, bytes, "checking a shard", err));
     void *block = malloc((size_t)entry->stored_bytes);
     void *memory = malloc((size_t)entry->shard_bytes);
     vt_status status = block && memory
@@ -82,6 +88,7 @@ static vt_status check_entry(vt_store *s, uint64_t index, vt_error *err)
                            : vti_fail(err, VT_ERR_MEMORY, "no memory to check %s", s->name);
     free(block);
     free(memory);
+    vti_budget_give(budget, VTI_BUDGET_SCRATCH, bytes);
     return status;
 }
 
@@ -89,17 +96,27 @@ static void check_some(void *context, size_t begin, size_t end)
 {
     batch *b = context;
     for (size_t i = begin; i < end; i++)
-        b->errors[i].status = check_entry(b->store, b->first + i, &b->errors[i]);
+        b->errors[i].status = check_entry(b->store, b->first + i, b->budget, &b->errors[i]);
+}
+
+/* Shards that did not fit beside those of other threads, one by one. */
+static void check_again(batch *b, uint64_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (b->errors[i].status == VT_ERR_MEMORY) check_some(b, i, i + 1);
 }
 
 static vt_status check_all(vt_store *s, vti_pool *pool, vt_error *errors,
                            const vt_pack_params *params, vt_error *err)
 {
     uint64_t step = (uint64_t)vti_pool_threads(pool) * ENTRIES_PER_THREAD;
+    vti_budget budget;
+    vti_budget_init(&budget, vti_memory_spare_bytes());
     for (uint64_t first = 0; first < s->entry_count; first += step) {
         uint64_t count = s->entry_count - first < step ? s->entry_count - first : step;
-        batch b = {s, first, errors};
+        batch b = {s, first, &budget, errors};
         vti_pool_run(pool, (size_t)count, 1, check_some, &b);
+        check_again(&b, count);
         for (uint64_t i = 0; i < count; i++)
             if (errors[i].status != VT_OK)
                 return vti_fail(err, errors[i].status, "%s", errors[i].message);

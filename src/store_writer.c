@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "little_endian.h"
 #include "output_file.h"
@@ -21,17 +20,6 @@ struct vti_store_writer {
 };
 
 static const unsigned char zeros[VTI_STORE_ALIGNMENT];
-
-/* A wrong -o must not cost a model. */
-static vt_status check_replaceable(const char *path, vt_error *err)
-{
-    struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return VT_OK;
-    if (vt_store_is(path)) return VT_OK;
-    return vti_fail(err, VT_ERR_ARGUMENT,
-                    "%s exists and is not a shard store; it is not replaced, choose another name",
-                    path);
-}
 
 static void begin_header(vti_store_writer *w)
 {
@@ -57,7 +45,7 @@ static uint64_t bound(uint64_t shard_bytes) { return shard_bytes + shard_bytes /
 
 static vt_status begin(vti_store_writer *w, const char *path, vt_error *err)
 {
-    VTI_TRY(check_replaceable(path, err));
+    VTI_TRY(vti_output_check(path, VTI_STORE_MAGIC, "a shard store", err));
     VTI_TRY(vti_store_directory(w->content->gguf, &w->directory, &w->directory_bytes, err));
     begin_header(w);
     w->end = w->most = vti_store_data_offset(w->directory_bytes, w->entry_count);

@@ -7,6 +7,8 @@
 /* Far more than any model of today has: the number may come from a peer. */
 enum { MAX_SLOTS = 1 << 20 };
 
+enum { SHARDS_PER_THREAD = 8 }; /* between two reports of progress */
+
 static vt_status no_memory(vt_error *err, uint32_t count)
 {
     return vti_fail(err, VT_ERR_MEMORY, "no memory for %" PRIu32 " units", count);
@@ -126,24 +128,33 @@ static void fill_shards(void *context, size_t begin, size_t end)
 }
 
 static vt_status fill(const vti_shard_source *source, const vti_weights *w, vti_pool *pool,
-                      vt_error *err)
+                      const vt_progress *progress, vt_error *err)
 {
-    size_t shards = 0;
+    size_t shards = 0, step = (size_t)SHARDS_PER_THREAD * vti_pool_threads(pool);
+    uint64_t done_bytes = 0;
     for (uint32_t i = 0; i < w->count; i++) shards += w->units[i].shards + 1;
     fill_job job = {.source = source, .slots = w->slots, .status = VT_OK, .err = err};
     if (pthread_mutex_init(&job.lock, NULL) != 0) return no_memory(err, w->count);
-    vti_pool_run(pool, shards, 1, fill_shards, &job);
+    for (size_t first = 0; first < shards && job.status == VT_OK; first += step) {
+        size_t count = shards - first < step ? shards - first : step;
+        job.slots = w->slots + first;
+        vti_pool_run(pool, count, 1, fill_shards, &job);
+        for (size_t i = 0; i < count; i++) done_bytes += job.slots[i]->bytes;
+        if (progress && progress->report)
+            progress->report(progress->user, "loading weights", done_bytes, w->bytes);
+    }
     pthread_mutex_destroy(&job.lock);
     return job.status;
 }
 
 vt_status vti_weights_load(const vti_shard_source *source, vti_precision precision,
-                           vti_shard_memory *memory, vti_pool *pool, uint32_t first, uint32_t count,
+                           vti_shard_memory *memory, vti_pool *pool,
+                           const vt_progress *progress, uint32_t first, uint32_t count,
                            vti_weights **out, vt_error *err)
 {
     VTI_TRY(vti_weights_new(source->geometry, memory, first, count, out, err));
     vt_status status = allocate(source, precision, *out, err);
-    if (status == VT_OK) status = fill(source, *out, pool, err);
+    if (status == VT_OK) status = fill(source, *out, pool, progress, err);
     if (status == VT_OK) return VT_OK;
     vti_weights_free(*out);
     *out = NULL;

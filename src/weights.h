@@ -44,9 +44,11 @@ vt_status vti_weights_new(const vti_geometry *geometry, vti_shard_memory *memory
 /* Puts a filled shard into its slot, which is empty. */
 void vti_weights_put(vti_weights *weights, vti_shard *shard);
 
-/* All shards of units [first, first + count), filled by the threads of `pool`. */
+/* All shards of units [first, first + count), filled by the threads of `pool`. `progress` may be
+ * NULL. */
 vt_status vti_weights_load(const vti_shard_source *source, vti_precision precision,
-                           vti_shard_memory *memory, vti_pool *pool, uint32_t first, uint32_t count,
+                           vti_shard_memory *memory, vti_pool *pool,
+                           const vt_progress *progress, uint32_t first, uint32_t count,
                            vti_weights **out, vt_error *err);
 void vti_weights_free(vti_weights *weights);
 

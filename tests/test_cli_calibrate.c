@@ -47,6 +47,9 @@ static void wrong_usage(void **state)
     test_cli_expect("RUN calibrate --text x", 2, NULL, "needs --text FILE and -o FILE");
     test_cli_expect("RUN calibrate --text x -o $DIR/im --local 2", 2, NULL, "this device alone");
     test_cli_expect("RUN calibrate --text x -o $DIR/none/im", 3, NULL, "none/");
+    test_cli_expect("echo a b c >$DIR/t; RUN calibrate --text $DIR/t -o $DIR/t", 2, NULL,
+                    "t exists and is not a calibration file");
+    test_cli_expect("grep -q 'a b c' $DIR/t && rm $DIR/t", 0, NULL, NULL);
     test_cli_expect("RUN calibrate --text $DIR/none -o $DIR/im", 3, NULL, "none");
     test_cli_expect("RUN calibrate --text /dev/null -o $DIR/im; [ $? = 4 ] && ! ls $DIR/im", 0,
                     NULL, "no token");

@@ -55,8 +55,15 @@ static void mistakes_are_named(void **state)
     test_cli_expect("RUN pack $DIR/none.gguf -o $DIR/x.vts", 3, NULL, "none.gguf");
     test_cli_expect("RUN pack -o $DIR/none/x.vts", 3, NULL, "none/x.vts");
     test_cli_expect("cp " MODEL " $DIR/m.gguf; RUN pack $DIR/m.gguf -o $DIR/m.gguf", 2, NULL,
+                    "is the model itself");
+    test_cli_expect("echo text >$DIR/text; RUN pack $DIR/m.gguf -o $DIR/text", 2, NULL,
                     "is not a shard store");
     test_cli_expect("cmp " MODEL " $DIR/m.gguf", 0, NULL, NULL);
+    test_cli_expect("RUN logits -m $DIR/m.gguf --ids /dev/null -o $DIR/m.gguf", 2, NULL,
+                    "is a model; it is not replaced");
+    test_cli_expect("RUN pack -o $DIR/s.vts --precision F16,I4 && cp $DIR/s.vts $DIR/t.vts && "
+                    "! RUN pack $DIR/s.vts -o $DIR/s.vts --precision I4 && "
+                    "cmp $DIR/s.vts $DIR/t.vts", 0, NULL, "s.vts is the model itself");
     test_cli_expect("RUN verify", 2, NULL, "verify needs a file");
     test_cli_expect("RUN verify $DIR/none.vts", 3, NULL, "none.vts");
     test_cli_expect("RUN pack -o $DIR/x.vts --precision F16 && ! ls $DIR/*.part*", 0, NULL, NULL);

@@ -235,6 +235,9 @@ static void other_files(void **state)
     assert_int_equal(vt_session_load(session, "/nowhere/x", NULL, NULL, &err), VT_ERR_IO);
     assert_non_null(strstr(err.message, "/nowhere/x"));
     assert_int_equal(vt_session_load(session, NULL, NULL, NULL, &err), VT_ERR_ARGUMENT);
+    /* Nor is one of them replaced. */
+    assert_int_equal(vt_session_save(session, default_model, NULL, 0, &err), VT_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "is not a saved session"));
     vt_session_close(session);
     vt_model_close(model);
 }

@@ -479,6 +479,7 @@ static void folders_that_cannot_be(void **state)
     write_text(inside("file"), "");
     assert_int_equal(vti_shard_cache_open(inside("file"), 1 << 20, NULL, &cache, &err), VT_ERR_IO);
     assert_non_null(strstr(err.message, "/file/shards"));
+    assert_int_equal(vti_shard_cache_open("", 1 << 20, NULL, &cache, &err), VT_ERR_ARGUMENT);
     assert_int_equal(vti_shard_cache_open("/dev/null/x", 1 << 20, NULL, &cache, &err), VT_ERR_IO);
     assert_null(cache);
     assert_int_equal(vti_shard_cache_open("/dev/null/x", 1 << 20, NULL, &cache, NULL), VT_ERR_IO);

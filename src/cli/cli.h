@@ -140,6 +140,7 @@ typedef struct cli_compute {
     vt_model *model;
     vt_cluster *cluster;
     vt_session *handle;
+    cli_progress loading; /* of weights on this device */
 } cli_compute;
 
 #define CLI_COMPUTE_OPTIONS(c)                                                                     \

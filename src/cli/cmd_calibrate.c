@@ -77,6 +77,8 @@ static int run(int argc, char **argv)
                                     "not seen here");
     code = check_folder(output);
     if (code != CLI_OK) return code;
+    vt_error err;
+    if (vt_calibration_check_path(output, &err) != VT_OK) return cli_fail(&err);
     size_t bytes;
     char *text = cli_read_file(text_path, &bytes);
     if (!text) return VT_ERR_IO;

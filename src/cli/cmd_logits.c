@@ -48,6 +48,16 @@ static bool close_output(output_path *o, FILE *file, bool keep)
     return fine;
 }
 
+/* A wrong -o must not cost a model. */
+static bool is_model(const char *path)
+{
+    char magic[4] = "";
+    FILE *file = fopen(path, "rb");
+    bool read = file && fread(magic, 1, sizeof magic, file) == sizeof magic;
+    if (file) fclose(file);
+    return read && (memcmp(magic, "GGUF", 4) == 0 || vt_store_is(path));
+}
+
 static int compute(cli_compute *c, const vt_token *ids, size_t count, const char *path)
 {
     vt_model_info info;
@@ -84,6 +94,9 @@ static int run(int argc, char **argv)
     int code = cli_parse(&cli_logits, options, argc, argv, NULL, NULL);
     if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
     if (!ids_path || !out_path) return cli_error(CLI_USAGE, "logits needs --ids and -o");
+    if (is_model(out_path))
+        return cli_error(CLI_USAGE, "%s is a model; it is not replaced, choose another name",
+                         out_path);
     size_t bytes, count = 0;
     char *text = cli_read_file(ids_path, &bytes);
     vt_token *ids = text ? cli_parse_ids(text, bytes, cli_path_name(ids_path), &count) : NULL;

@@ -1,6 +1,5 @@
 /* cmd_pack.c: a model becomes a shard store. */
 #include <inttypes.h>
-#include <signal.h>
 #include <string.h>
 #include <strings.h>
 
@@ -83,7 +82,6 @@ static int pack(const char *path, const pack_options *o)
     params.cancelled = cancelled;
     params.progress = cli_progress_callback(&progress);
     cli_catch_interrupts();
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow further is an error of write */
     cli_progress_begin(&progress);
     uint64_t start = cli_now_ns();
     vt_status status = vt_pack(model, o->output, &params, &err);

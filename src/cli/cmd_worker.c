@@ -11,6 +11,7 @@ static void on_signal(int number)
     if (count++) {
         signal(number, SIG_DFL);
         raise(number);
+        return; /* it ends us when this handler has returned */
     }
     vt_worker_stop(running);
 }
@@ -44,6 +45,8 @@ static int serve(const vt_worker_params *params)
     printf("listening on %s\n", vt_worker_address(running));
     fflush(stdout);
     vt_status status = vt_worker_run(running, &err);
+    signal(SIGINT, SIG_DFL); /* there will soon be nothing to stop */
+    signal(SIGTERM, SIG_DFL);
     vt_worker_close(running);
     return status == VT_OK ? CLI_OK : cli_fail(&err);
 }

@@ -122,6 +122,7 @@ static int open_cluster(cli_compute *c, const wanted_devices *w)
     params.log = cli_log(c->verbose);
     params.progress = cli_progress_callback(&progress);
     cli_progress_begin(&progress);
+    cli_progress_begin(&c->loading);
     vt_status status = vt_cluster_open(c->model, &params, &c->cluster, &err);
     cli_progress_end(&progress);
     return status == VT_OK ? CLI_OK : cli_fail(&err);
@@ -148,9 +149,12 @@ int cli_open_compute(cli_compute *c)
     params.pre_tokenizer = c->pre;
     params.precision = c->precision;
     params.log = cli_log(c->verbose);
+    params.progress = cli_progress_callback(&c->loading);
     if (code == CLI_OK) c->model = cli_open_model(c->model_path, &params, &code);
     if (code == CLI_OK) code = open_cluster(c, w);
+    cli_progress_begin(&c->loading);
     if (code == CLI_OK) code = open_session(c);
+    cli_progress_end(&c->loading);
     free(w->devices_text);
     free(w->split_text);
     free(w);

@@ -1,5 +1,6 @@
 /* main.c: voltron-run, which command. */
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -66,6 +67,7 @@ static void fill_standard_descriptors(void)
 int main(int argc, char **argv)
 {
     fill_standard_descriptors();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow further is an error of write */
     int code = dispatch(argc, argv);
     /* What was printed but did not arrive is a failure. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK)

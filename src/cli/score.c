@@ -19,7 +19,16 @@ typedef struct score {
     const char *what;       /* is in progress */
     const char *text;
     size_t text_bytes;
+    /* Of the document: where it is in the text, its tokens, those in windows that are done. */
+    size_t begin_bytes, document_bytes, document_tokens, done_tokens;
 } score;
+
+static void show_progress(score *s, size_t tokens)
+{
+    double part = s->document_tokens ? (double)(s->done_tokens + tokens) / s->document_tokens : 0;
+    cli_progress_show(&s->progress, s->what,
+                      s->begin_bytes + (uint64_t)(part * (double)s->document_bytes), s->text_bytes);
+}
 
 /* -ln of the probability that `logits` give to `token`. */
 static double negative_log_likelihood(const float *logits, uint32_t count, vt_token token)
@@ -35,6 +44,7 @@ static double negative_log_likelihood(const float *logits, uint32_t count, vt_to
 static bool on_logits(void *user, uint32_t position, const float *logits)
 {
     score *s = user;
+    if (position % 64 == 0) show_progress(s, position);
     if (position + 1 >= s->count) return true;
     s->nll += negative_log_likelihood(logits, s->vocabulary, s->tokens[position + 1]);
     s->scored++;
@@ -68,9 +78,13 @@ static vt_status score_document(score *s, const char *text, size_t bytes, vt_err
     vt_status status = vt_tokenize(s->compute->model, text, bytes, 0, tokens + lead, capacity,
                                    &count, err);
     count += lead;
+    s->begin_bytes = (size_t)(text - s->text);
+    s->document_bytes = bytes;
+    s->document_tokens = count;
     while (status == VT_OK && at + lead < count) {
         size_t size = count - at < window ? count - at : window;
         if (lead) tokens[at] = bos; /* over the last token of the window before */
+        s->done_tokens = at;
         status = score_window(s, tokens + at, size, err);
         at += size - lead;
     }
