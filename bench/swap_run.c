@@ -67,15 +67,30 @@ static uint32_t due(const swap_bench *b, uint32_t token)
     return (uint32_t)(changes * (token + 1) / b->tokens);
 }
 
+static uint32_t shard_count(const swap_bench *b)
+{
+    uint32_t shards = 0;
+    for (uint32_t u = 0; u <= vti_head_unit(&b->model->geometry); u++)
+        shards += vti_unit_shards(&b->model->geometry, u);
+    return shards;
+}
+
+/* Changes that may wait: so few that none overtakes another of the same shard, which would be
+ * dropped. */
+static uint32_t most_open(const swap_bench *b)
+{
+    uint32_t some = MOST_OPEN * vti_shard_table_slots(b->model->table, 1), half = shard_count(b) / 2;
+    return some < half ? some : half;
+}
+
 /* Between two tokens. */
 static vt_status change(state *s, swap_mode mode, uint32_t token)
 {
     if (mode == SWAP_NONE) return VT_OK;
-    uint32_t shards = vti_shard_table_slots(s->bench->model->table, 1);
     uint32_t wanted = due(s->bench, token);
     s->token = token;
     while (s->next < wanted) {
-        if (mode == SWAP_BACKGROUND && s->open > MOST_OPEN * shards) break;
+        if (mode == SWAP_BACKGROUND && s->open > most_open(s->bench)) break;
         VTI_TRY(ask(s, s->next++));
     }
     if (mode == SWAP_FOREGROUND) vti_shard_loader_finish(s->loader);
@@ -101,12 +116,9 @@ static vt_status begin(swap_bench *b)
 
 static vt_status allocate(swap_bench *b, swap_run *run)
 {
-    uint32_t shards = 0;
-    for (uint32_t u = 0; u <= vti_head_unit(&b->model->geometry); u++)
-        shards += vti_unit_shards(&b->model->geometry, u);
     *run = (swap_run){.capacity = b->session->context - 16 - WARM_UP - 1};
     run->ms = malloc(run->capacity * sizeof *run->ms);
-    run->events = malloc((size_t)SWAP_ROUNDS * shards * sizeof *run->events);
+    run->events = malloc((size_t)SWAP_ROUNDS * shard_count(b) * sizeof *run->events);
     if (run->ms && run->events) return VT_OK;
     return vti_fail(&b->err, VT_ERR_MEMORY, "no memory for a run of %u tokens", run->capacity);
 }

@@ -504,16 +504,36 @@ static test_model two_layers(const char *arch)
     return shape;
 }
 
-static void shards_add_up_to_their_unit(void **state)
+/* `ragged`: widths that are multiples of nothing. */
+static void check_sums_of_all(bool ragged)
 {
-    (void)state;
     for (unsigned i = 0; i < FAMILIES; i++) {
         test_model shape = two_layers(families[i]);
         bench b;
+        if (ragged) {
+            shape.d = 52;
+            shape.heads = 6;
+            shape.kv_heads = 3;
+            shape.head_dim = 20;
+            shape.ff = 77;
+            shape.expert_ff = 19;
+        }
         open_bench(&b, &shape);
         check_sums(&b);
         close_bench(&b);
     }
+}
+
+static void shards_add_up_to_their_unit(void **state)
+{
+    (void)state;
+    check_sums_of_all(false);
+}
+
+static void ragged_shards_add_up(void **state)
+{
+    (void)state;
+    check_sums_of_all(true);
 }
 
 /* Shards of one unit at different precisions, as while a unit's precision is being changed. */
@@ -549,6 +569,7 @@ int main(void)
         cmocka_unit_test(ragged_shards_are_padded),
         cmocka_unit_test(weights_that_are_no_numbers),
         cmocka_unit_test(shards_add_up_to_their_unit),
+        cmocka_unit_test(ragged_shards_add_up),
         cmocka_unit_test(precisions_mix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
