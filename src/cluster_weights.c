@@ -22,6 +22,7 @@ typedef struct delivery {
     vti_device *device;
     vti_manifest manifest;
     uint32_t *wanted; /* entries to send, in order; room for ASKED_MAX × all */
+    uint8_t *asked;   /* how often for each */
     uint32_t count, next, part;
     bool have_block;  /* `block` is of wanted[next] */
     vti_cached_block block;
@@ -75,11 +76,10 @@ static vt_status on_assigned(delivery *d, const vti_net_event *event, vt_error *
 static vt_status on_want(delivery *d, const vti_net_event *event, vt_error *err)
 {
     uint32_t bytes = event->header.message_bytes, wanted = bytes / VTI_WIRE_WANT_BYTES;
-    bool right = bytes && bytes % VTI_WIRE_WANT_BYTES == 0 && !d->manifest.same_file &&
-                 wanted <= ASKED_MAX * d->manifest.count - d->count;
+    bool right = bytes && bytes % VTI_WIRE_WANT_BYTES == 0 && !d->manifest.same_file;
     for (uint32_t i = 0; i < wanted && right; i++) {
         uint32_t index = vti_load_u32(event->payload + i * VTI_WIRE_WANT_BYTES);
-        right = index < d->manifest.count;
+        right = index < d->manifest.count && d->asked[index]++ < ASKED_MAX;
         if (right) d->wanted[d->count++] = index;
     }
     if (right) return VT_OK;
@@ -272,7 +272,9 @@ static vt_status open_delivery(transfer *t, delivery *d, vti_device *device, vt_
     VTI_TRY(vti_shard_stock_choose(t->stock, m->precision, &d->manifest, err));
     d->total_bytes = vti_manifest_bytes(&d->manifest);
     d->wanted = calloc(d->manifest.count, ASKED_MAX * sizeof *d->wanted);
-    if (!d->wanted) return vti_fail(err, VT_ERR_MEMORY, "no memory for a list of shards");
+    d->asked = calloc(d->manifest.count, sizeof *d->asked);
+    if (!d->wanted || !d->asked)
+        return vti_fail(err, VT_ERR_MEMORY, "no memory for a list of shards");
     vti_result_admission *a = &t->cluster->admission;
     pthread_mutex_lock(&a->lock);
     uint32_t most = d->manifest.count * VTI_WIRE_WANT_BYTES;
@@ -314,6 +316,7 @@ static void close_transfer(transfer *t)
         vti_manifest_free(&t->deliveries[i].manifest);
         vti_cached_block_free(&t->deliveries[i].block);
         free(t->deliveries[i].wanted);
+        free(t->deliveries[i].asked);
     }
     free(t->deliveries);
     vti_shard_stock_close(t->stock);

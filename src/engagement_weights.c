@@ -31,8 +31,9 @@ vt_status vti_engagement_expect_manifest(vti_engagement *e, vt_error *err)
     vti_admission *a = e->host->admission;
     VTI_TRY(vti_manifest_new(&e->geometry, e->host->kernels, e->assignment.first,
                              e->assignment.count, &e->manifest, err));
-    e->manifest.same_file = e->host->local && vti_local_model_is(e->host->local, &e->geometry,
-                                                                 &e->assignment.stamp);
+    e->manifest.same_file = e->host->local &&
+                            vti_local_model_is(e->host->local, &e->geometry,
+                                               &e->assignment.identity, &e->assignment.stamp);
     pthread_mutex_lock(&a->lock);
     a->manifest_bytes = (size_t)e->manifest.count * VTI_MANIFEST_ENTRY_BYTES;
     pthread_mutex_unlock(&a->lock);

@@ -57,6 +57,7 @@ vt_status vti_gguf_open_file(const char *path, vt_gguf **out, vt_error *err)
         return status;
     }
     gguf->file = file;
+    gguf->facts = file.facts;
     return parse_or_close(gguf, file.data, file.bytes, out, err);
 }
 
@@ -121,6 +122,13 @@ void vt_gguf_close(vt_gguf *gguf)
     vti_mapped_file_close(&gguf->file);
     free(gguf->name);
     free(gguf);
+}
+
+void vti_gguf_set_file(vt_gguf *gguf, const vti_file_facts *facts) { gguf->facts = *facts; }
+
+const vti_file_facts *vti_gguf_part_file(const vt_gguf *gguf, uint32_t index)
+{
+    return gguf->parts ? &gguf->parts[index]->facts : &gguf->facts;
 }
 
 const char *vti_gguf_name(const vt_gguf *gguf) { return gguf->name; }

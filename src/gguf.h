@@ -7,6 +7,7 @@
 #define VTI_GGUF_H
 
 #include "error.h"
+#include "mapped_file.h"
 
 /* Value types as numbered in the file. */
 typedef enum vti_gguf_type {
@@ -65,6 +66,11 @@ vt_status vti_gguf_open_directory(const void *data, size_t data_bytes, const cha
 
 /* Says where a tensor's data is that was opened without; as many bytes as it says it has. */
 void vti_gguf_place(vt_gguf *gguf, const char *tensor, const void *data);
+
+/* Says what the file was that it is in, which somebody else opened. */
+void vti_gguf_set_file(vt_gguf *gguf, const vti_file_facts *facts);
+/* What the file of a part (< vt_gguf_part_count) was when it was opened; all zero: no file. */
+const vti_file_facts *vti_gguf_part_file(const vt_gguf *gguf, uint32_t index);
 
 const char *vti_gguf_name(const vt_gguf *gguf);
 

@@ -35,6 +35,7 @@ struct vt_gguf {
     char *name;
     char shown_name[128]; /* `name`, its beginning cut if it is long: leaves room in a message */
     vti_mapped_file file; /* all zero if opened from memory */
+    vti_file_facts facts; /* of the file that it is in; all zero if opened from memory */
     const unsigned char *data;
     uint64_t data_bytes;
     bool directory_only;         /* `data` ends where the tensors' data would begin */

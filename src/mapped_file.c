@@ -7,6 +7,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static vti_file_facts facts_of(const struct stat *info)
+{
+    return (vti_file_facts){{(uint64_t)info->st_dev, (uint64_t)info->st_ino,
+                             (uint64_t)info->st_size, (uint64_t)info->st_mtim.tv_sec,
+                             (uint64_t)info->st_mtim.tv_nsec}};
+}
+
+bool vti_file_is_as_it_was(const char *path, const vti_file_facts *facts)
+{
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
+    vti_file_facts now = facts_of(&info);
+    return memcmp(&now, facts, sizeof now) == 0;
+}
+
 vt_status vti_mapped_file_of(int descriptor, const char *path, vti_mapped_file *out, vt_error *err)
 {
     *out = (vti_mapped_file){0};
@@ -24,7 +39,7 @@ vt_status vti_mapped_file_of(int descriptor, const char *path, vti_mapped_file *
         return vti_fail(err, errno == ENOMEM ? VT_ERR_MEMORY : VT_ERR_IO,
                         "%s: cannot map %jd bytes: %s", path, (intmax_t)info.st_size,
                         strerror(errno));
-    *out = (vti_mapped_file){data, (size_t)info.st_size};
+    *out = (vti_mapped_file){data, (size_t)info.st_size, facts_of(&info)};
     return VT_OK;
 }
 

@@ -4,11 +4,22 @@
 
 #include "error.h"
 
+/* Which file it is, and its state: device, inode, size, time of change in seconds and the rest in
+ * nanoseconds. All zero: no file. */
+enum { VTI_FILE_FACTS = 5 };
+typedef struct vti_file_facts {
+    uint64_t fact[VTI_FILE_FACTS];
+} vti_file_facts;
+
 /* `data` starts on a page; NULL for an empty file. All zero: nothing is mapped. */
 typedef struct vti_mapped_file {
     const void *data;
     size_t bytes;
+    vti_file_facts facts; /* of what was opened, then */
 } vti_mapped_file;
+
+/* Is there still the same file at this path, unchanged? */
+bool vti_file_is_as_it_was(const char *path, const vti_file_facts *facts);
 
 /* ERR_IO names the path and the reason. Only regular files: a pipe or a device cannot be mapped. */
 vt_status vti_mapped_file_open(const char *path, vti_mapped_file *out, vt_error *err);

@@ -2,7 +2,6 @@
 
 #include <sodium.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Every tensor gives two pieces of this many bytes, from its beginning and its middle: a fine-tuned
  * model differs from its base in every matrix, and reading all weights would take as long as
@@ -80,20 +79,23 @@ void vti_model_identity_of(const vt_gguf *gguf, vti_model_identity *out)
 
 bool vti_file_stamp_of(const vt_gguf *gguf, vti_file_stamp *out)
 {
+    static const vti_file_facts none;
     crypto_generichash_state hash;
-    bool files = true;
     memset(out, 0, sizeof *out);
     crypto_generichash_init(&hash, NULL, 0, sizeof out->bytes);
-    for (uint32_t i = 0; i < vt_gguf_part_count(gguf) && files; i++) {
-        struct stat info;
-        const char *path = vt_gguf_part_name(gguf, i);
-        files = path && stat(path, &info) == 0 && S_ISREG(info.st_mode);
-        if (!files) break;
-        const uint64_t facts[] = {(uint64_t)info.st_dev, (uint64_t)info.st_ino,
-                                  (uint64_t)info.st_size, (uint64_t)info.st_mtim.tv_sec,
-                                  (uint64_t)info.st_mtim.tv_nsec};
-        add(&hash, facts, sizeof facts);
+    for (uint32_t i = 0; i < vt_gguf_part_count(gguf); i++) {
+        const vti_file_facts *facts = vti_gguf_part_file(gguf, i);
+        if (memcmp(facts, &none, sizeof none) == 0) return false;
+        add(&hash, facts, sizeof *facts);
     }
-    if (files) crypto_generichash_final(&hash, out->bytes, sizeof out->bytes);
-    return files;
+    crypto_generichash_final(&hash, out->bytes, sizeof out->bytes);
+    return true;
+}
+
+bool vti_files_are_as_opened(const vt_gguf *gguf)
+{
+    for (uint32_t i = 0; i < vt_gguf_part_count(gguf); i++)
+        if (!vti_file_is_as_it_was(vt_gguf_part_name(gguf, i), vti_gguf_part_file(gguf, i)))
+            return false;
+    return true;
 }

@@ -15,11 +15,14 @@ typedef struct vti_model_identity {
 
 void vti_model_identity_of(const vt_gguf *gguf, vti_model_identity *out);
 
-/* Of the files themselves, as they are on this machine now: equal only for the same, unchanged ones.
- * False: the model is not of files. */
+/* Of the files themselves, as they were on this machine when they were opened: equal only for the
+ * same ones in the same state. False: the model is not of files. */
 typedef struct vti_file_stamp {
     uint8_t bytes[VTI_IDENTITY_BYTES];
 } vti_file_stamp;
 bool vti_file_stamp_of(const vt_gguf *gguf, vti_file_stamp *out);
+
+/* Are the files at these paths still those that were opened, unchanged? */
+bool vti_files_are_as_opened(const vt_gguf *gguf);
 
 #endif

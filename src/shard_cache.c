@@ -116,6 +116,7 @@ void vti_shard_cache_close(vti_shard_cache *c)
     if (!c) return;
     vti_cache_close_files(c);
     vti_hash_set_clear(&c->used);
+    vti_hash_set_clear(&c->warned);
     pthread_mutex_destroy(&c->lock);
     free(c->path);
     free(c);
@@ -230,11 +231,13 @@ typedef struct part {
     uint64_t bytes;     /* of the whole file */
 } part;
 
+/* Once for each reason. */
 static void warn(vti_shard_cache *c, const char *why)
 {
+    vti_content_hash hash;
+    crypto_generichash(hash.bytes, sizeof hash.bytes, (const uint8_t *)why, strlen(why), NULL, 0);
     pthread_mutex_lock(&c->lock);
-    bool first = !c->warned;
-    c->warned = true;
+    bool first = !vti_hash_set_has(&c->warned, &hash) && vti_hash_set_add(&c->warned, &hash);
     pthread_mutex_unlock(&c->lock);
     if (first)
         vti_log(&c->log, VT_LOG_WARNING, "cache folder %s: blocks cannot be kept: %s", c->path,

@@ -18,7 +18,7 @@ enum {
     VTI_CACHE_PART_TEXT = VTI_CACHE_USER_TEXT + 11,
 };
 
-/* A set of hashes, open addressing; they are random numbers already. */
+/* A set of hashes, open addressing. */
 typedef struct vti_hash_set {
     vti_content_hash *at;
     bool *taken;
@@ -42,7 +42,7 @@ struct vti_shard_cache {
     size_t used_told;     /* how many of them `user` says */
     uint64_t full_until_ns; /* all blocks are in use; not worth another look before */
     uint64_t stuck_until_ns; /* another process did not leave the lock; not worth waiting before */
-    bool warned;          /* that nothing can be written */
+    vti_hash_set warned;  /* hashes of the reasons why blocks cannot be kept that were told */
 };
 
 /* --- shard_cache_files.c ----------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,18 @@ static const char usage_magic[8] = {'V', 'T', 'U', 'S', 'A', 'G', 'E', 1};
 
 /* --- sets of hashes ---------------------------------------------------------------------------- */
 
+static uint8_t seed[crypto_shorthash_KEYBYTES]; /* of this process */
+
+static void make_seed(void) { randombytes_buf(seed, sizeof seed); }
+
+/* Hashes are numbers that somebody else may have chosen to lie in a row: where they go is not. */
 static size_t place_of(const vti_hash_set *set, const vti_content_hash *hash)
 {
-    size_t at;
-    memcpy(&at, hash->bytes, sizeof at);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    uint64_t mixed;
+    pthread_once(&once, make_seed);
+    crypto_shorthash((unsigned char *)&mixed, hash->bytes, sizeof hash->bytes, seed);
+    size_t at = (size_t)mixed;
     for (at &= set->capacity - 1; set->taken[at]; at = (at + 1) & (set->capacity - 1))
         if (memcmp(&set->at[at], hash, sizeof *hash) == 0) break;
     return at;

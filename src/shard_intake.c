@@ -12,35 +12,59 @@ enum { THREADS_MAX = 64, WRONG_MAX = 2 };
 /* --- a model file of one's own ----------------------------------------------------------------- */
 
 struct vti_local_model {
-    vt_model *model;
+    char *path;
+    vt_model *model; /* NULL: it could not be opened again */
     const vti_shard_source *source;
     vti_model_identity identity;
 };
+
+static vt_status read_local(vti_local_model *l, const vt_log *log, vt_error *err)
+{
+    vt_model_params params = vt_model_params_default();
+    params.threads = 1; /* it only gives weights */
+    params.log = *log;
+    VTI_TRY(vt_model_open(l->path, &params, &l->model, err));
+    l->source = l->model->shards;
+    vti_model_get_identity(l->model, &l->identity);
+    return VT_OK;
+}
 
 vt_status vti_local_model_open(const char *path, const vt_log *log, vti_local_model **out,
                                vt_error *err)
 {
     vti_local_model *l = *out = calloc(1, sizeof *l);
-    if (!l) return vti_fail(err, VT_ERR_MEMORY, "no memory to open %s", path);
-    vt_model_params params = vt_model_params_default();
-    params.threads = 1; /* it only gives weights */
-    params.log = *log;
-    vt_status status = vt_model_open(path, &params, &l->model, err);
-    if (status != VT_OK) {
-        vti_local_model_close(l);
-        *out = NULL;
-        return status;
-    }
-    l->source = l->model->shards;
-    vti_model_get_identity(l->model, &l->identity);
-    return VT_OK;
+    if (l) l->path = strdup(path);
+    vt_status status = l && l->path ? read_local(l, log, err)
+                                    : vti_fail(err, VT_ERR_MEMORY, "no memory to open %s", path);
+    if (status == VT_OK) return VT_OK;
+    vti_local_model_close(l);
+    *out = NULL;
+    return status;
 }
 
 void vti_local_model_close(vti_local_model *l)
 {
     if (!l) return;
     vt_model_close(l->model);
+    free(l->path);
     free(l);
+}
+
+static bool is_current(const vti_local_model *l)
+{
+    return l->model && vti_files_are_as_opened(l->model->gguf);
+}
+
+void vti_local_model_refresh(vti_local_model *l, const vt_log *log)
+{
+    vt_error err;
+    if (is_current(l)) return;
+    vt_model_close(l->model);
+    l->model = NULL;
+    if (read_local(l, log, &err) == VT_OK)
+        vti_log(log, VT_LOG_INFO, "%s has changed and was opened again", l->path);
+    else
+        vti_log(log, VT_LOG_WARNING, "%s; it is not used", err.message);
 }
 
 static bool same_geometry(const vti_geometry *a, const vti_geometry *b)
@@ -50,11 +74,13 @@ static bool same_geometry(const vti_geometry *a, const vti_geometry *b)
 }
 
 bool vti_local_model_is(const vti_local_model *l, const vti_geometry *geometry,
-                        const vti_file_stamp *stamp)
+                        const vti_model_identity *identity, const vti_file_stamp *stamp)
 {
     vti_file_stamp own;
-    return vti_file_stamp_of(l->model->gguf, &own) &&
-           memcmp(&own, stamp, sizeof own) == 0 && same_geometry(l->source->geometry, geometry);
+    return is_current(l) && vti_file_stamp_of(l->model->gguf, &own) &&
+           memcmp(&own, stamp, sizeof own) == 0 &&
+           memcmp(&l->identity, identity, sizeof *identity) == 0 &&
+           same_geometry(l->source->geometry, geometry);
 }
 
 /* Without that its bytes would not have the size that there is memory for. */
@@ -97,6 +123,7 @@ struct vti_shard_intake {
     vti_shard **shards;           /* NULL once the weights have it */
     uint8_t *place, *wrong;       /* of every entry; how often its block was wrong */
     uint32_t next;                /* to be loaded from here; those before it are done with */
+    uint32_t to_load;             /* how many, from there on */
     uint32_t *wanted;             /* entries to ask for, in order; each WRONG_MAX times at most */
     uint32_t wanted_count, asked, taken;
     uint8_t *block;               /* wanted[taken]: what has come of it */
@@ -130,9 +157,10 @@ static void find_all(vti_shard_intake *t)
     const vti_manifest *m = t->params.manifest;
     const vti_local_model *l = t->params.local;
     uint32_t count[PLACE_MAIN + 1] = {0};
-    if (l && (m->same_file ||
-              (same_geometry(l->source->geometry, m->geometry) &&
-               memcmp(&l->identity, t->params.identity, sizeof l->identity) == 0)))
+    if (l && !l->model) l = NULL;
+    bool current = l && (m->same_file || is_current(l));
+    if (current && same_geometry(l->source->geometry, m->geometry) &&
+        memcmp(&l->identity, t->params.identity, sizeof l->identity) == 0)
         t->local = l;
     for (uint32_t i = 0; i < m->count; i++) {
         place where = find_place(t, i);
@@ -140,9 +168,11 @@ static void find_all(vti_shard_intake *t)
         count[where]++;
         if (where == PLACE_MAIN) want(t, i);
     }
+    t->to_load = count[PLACE_LOCAL] + count[PLACE_CACHE];
     if (l && !t->local)
-        vti_log(t->params.log, VT_LOG_WARNING, "%s is another model than the one to be run",
-                l->source->name);
+        vti_log(t->params.log, VT_LOG_WARNING, "%s %s", l->source->name,
+                current ? "is another model than the one to be run"
+                        : "has changed since it was opened and is not used");
     vti_log(t->params.log, VT_LOG_INFO,
             "%" PRIu32 " shards: %" PRIu32 " from a file here, %" PRIu32 " from the cache, %" PRIu32
             " to be sent",
@@ -303,9 +333,15 @@ static bool is_to_be_loaded(const vti_shard_intake *t, uint32_t index)
 
 bool vti_shard_intake_has_work(const vti_shard_intake *t)
 {
-    for (uint32_t i = t->next; i < t->params.manifest->count; i++)
-        if (is_to_be_loaded(t, i)) return true;
-    return false;
+    return t->to_load > 0;
+}
+
+/* What was loaded from a file that was changed meanwhile may be anything. */
+static void forget_changed(vti_shard_intake *t, uint32_t count)
+{
+    if (!t->local || is_current(t->local)) return;
+    for (uint32_t i = 0; i < count; i++)
+        if (t->place[t->loaders[i].index] == PLACE_LOCAL) t->loaders[i].right = false;
 }
 
 vt_status vti_shard_intake_work(vti_shard_intake *t, vt_error *err)
@@ -314,7 +350,9 @@ vt_status vti_shard_intake_work(vti_shard_intake *t, vt_error *err)
     char name[VTI_SHARD_TEXT];
     for (; t->next < t->params.manifest->count && count < t->threads; t->next++)
         if (is_to_be_loaded(t, t->next)) t->loaders[count++].index = t->next;
+    t->to_load -= count;
     vti_pool_run(t->params.pool, count, 1, load_some, t);
+    forget_changed(t, count);
     for (uint32_t i = 0; i < count; i++) {
         const loader *l = &t->loaders[i];
         if (l->status == VT_ERR_MEMORY)

@@ -8,7 +8,7 @@
 #include "pool.h"
 #include "weights.h"
 
-/* A model file that a worker has itself. */
+/* A model file that a worker has itself. It may be replaced or changed while it is open. */
 typedef struct vti_local_model vti_local_model;
 
 /* A GGUF file or a shard store. */
@@ -17,9 +17,13 @@ vt_status vti_local_model_open(const char *path, const vt_log *log, vti_local_mo
 /* NULL is fine. */
 void vti_local_model_close(vti_local_model *model);
 
-/* Is it, cut in the same way, of the file that this stamp is of? */
+/* Opens the file anew if it is not any more what was opened; one that cannot be is as none. While
+ * nobody uses the model. */
+void vti_local_model_refresh(vti_local_model *model, const vt_log *log);
+
+/* Is it, unchanged and cut in the same way, the file that this stamp is of, with this model? */
 bool vti_local_model_is(const vti_local_model *model, const vti_geometry *geometry,
-                        const vti_file_stamp *stamp);
+                        const vti_model_identity *identity, const vti_file_stamp *stamp);
 
 typedef struct vti_shard_intake vti_shard_intake;
 

@@ -138,7 +138,9 @@ vt_status vti_shard_stock_open(const vti_shard_stock_params *params, vti_shard_s
     vti_shard_stock *s = *out = calloc(1, sizeof *s);
     if (!s) return vti_fail(err, VT_ERR_MEMORY, "no memory for a list of shards");
     s->params = *params;
-    if (!params->store && params->cache && params->gguf) {
+    /* Changed since, what is built is not what the list's name would say. */
+    if (params->gguf && !vti_files_are_as_opened(params->gguf)) s->params.gguf = NULL;
+    if (!params->store && params->cache && s->params.gguf) {
         name_list(s);
         read_list(s);
     }
@@ -358,7 +360,9 @@ vt_status vti_shard_stock_complete(vti_shard_stock *s, vti_manifest *const *mani
     free(b);
     vti_budget_give(s->params.budget, VTI_BUDGET_SCRATCH, taken);
     /* Also of what was done before a failure. */
-    if (s->list_changed && s->params.cache && s->params.gguf) write_list(s);
+    if (s->list_changed && s->params.cache && s->params.gguf &&
+        vti_files_are_as_opened(s->params.gguf))
+        write_list(s);
     s->list_changed = false;
     VTI_TRY(status);
     fill_in(s, manifests, count, &missing);

@@ -128,6 +128,7 @@ static vt_status read_directory(vt_store *s, vt_error *err)
     vti_hparams hparams;
     VTI_TRY(vti_gguf_open_directory(h + VTI_STORE_HEADER_BYTES, (size_t)s->directory_bytes, s->name,
                                     &s->gguf, err));
+    vti_gguf_set_file(s->gguf, &s->file.facts);
     VTI_TRY(vti_hparams_read(s->gguf, &hparams, err));
     memcpy(s->identity.shape, h + VTI_STORE_AT_SHAPE_ID, sizeof s->identity.shape);
     memcpy(s->identity.weights, h + VTI_STORE_AT_WEIGHTS_ID, sizeof s->identity.weights);

@@ -121,10 +121,18 @@ static void drop_engagement(vt_worker *w)
     w->engagement = NULL;
 }
 
+/* The main device is told first: what it goes on sending would be turned away otherwise, as from
+ * somebody who has not claimed us. */
+static void say_goodbye(vt_worker *w)
+{
+    if (w->engagement) vti_net_disconnect(w->host.net, w->engagement->main, NULL);
+    drop_engagement(w);
+}
+
 void vt_worker_close(vt_worker *w)
 {
     if (!w) return;
-    drop_engagement(w);
+    say_goodbye(w);
     vti_net_close(w->host.net);
     vti_pool_close(w->host.pool);
     vti_shard_cache_close(w->host.cache);
@@ -215,6 +223,7 @@ static void on_claim(vt_worker *w, const vti_net_event *event)
         refuse(w, event->peer, VT_ERR_BUSY, "it serves another main device");
         return;
     }
+    if (w->local) vti_local_model_refresh(w->local, &w->log);
     if (vti_engagement_open(&w->host, event->peer, address, &id, &w->engagement, &error) != VT_OK)
         refuse(w, event->peer, error.status, error.message);
 }
@@ -301,7 +310,7 @@ vt_status vt_worker_run(vt_worker *w, vt_error *err)
         on_event(w, &event);
         vti_net_event_clear(&event);
     }
-    drop_engagement(w);
+    say_goodbye(w);
     return VT_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "support.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,4 +94,17 @@ vt_status test_cluster_open(const vt_model *model, const test_worker *workers, s
     params.split = split;
     params.split_count = split_count;
     return vt_cluster_open(model, &params, out, err);
+}
+
+void test_change_weights(const char *path)
+{
+    enum { BYTES = 2 << 20 };
+    unsigned char *data = malloc(BYTES);
+    int file = open(path, O_RDWR);
+    off_t at = lseek(file, 0, SEEK_END) - BYTES;
+    assert_int_equal(pread(file, data, BYTES, at), BYTES);
+    for (size_t i = 1; i < BYTES; i += 2) data[i] ^= 0x80;
+    assert_int_equal(pwrite(file, data, BYTES, at), BYTES);
+    close(file);
+    free(data);
 }

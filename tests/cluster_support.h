@@ -27,4 +27,7 @@ vt_status test_cluster_open(const vt_model *model, const test_worker *workers, s
                             const uint32_t *split, size_t split_count, vt_cluster **out,
                             vt_error *err);
 
+/* Makes a file's model another one of the same shape: the signs of many weights. */
+void test_change_weights(const char *path);
+
 #endif

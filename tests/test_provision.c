@@ -146,6 +146,7 @@ typedef struct shared_state {
     unsigned reports;
     unsigned kill_at;   /* number of the report at which `victim` (0: the worker) is killed */
     pid_t victim;
+    unsigned stop_at;   /* … at which the worker is told to end, */
     char delete[128];   /* … or this folder deleted, */
     unsigned delete_at; /* at that report */
 } shared_state;
@@ -165,6 +166,7 @@ static void note_progress(void *user, const char *what, uint64_t done, uint64_t 
     if (done > total) raise(SIGABRT);
     if (shared->reports == shared->kill_at)
         kill(shared->victim ? shared->victim : getpid(), SIGKILL);
+    if (shared->reports == shared->stop_at) raise(SIGTERM);
     if (shared->reports == shared->delete_at) cache_remove_folder(shared->delete);
 }
 
@@ -190,8 +192,7 @@ static test_worker start(const char *cache, const char *model)
 static void end(test_worker *worker)
 {
     int status = test_worker_end(worker, SIGTERM);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static void expect_worker_says(const char *text)
@@ -252,15 +253,17 @@ static void main_device_prepares_once(void **state)
     end(&w);
 }
 
-static void pack(const char *to)
+static void pack_model(const char *path, const char *to)
 {
     vt_error err;
     vt_pack_params params = vt_pack_params_default();
-    vt_model *model = open_model(default_model);
+    vt_model *model = open_model(path);
     params.precisions = 1u << VT_PRECISION_F16;
     if (vt_pack(model, to, &params, &err) != VT_OK) fail_msg("%s", err.message);
     vt_model_close(model);
 }
+
+static void pack(const char *to) { pack_model(default_model, to); }
 
 /* Main device and worker have a GGUF file or a shard store of it, the same file or a copy. */
 static void worker_has_the_file(void **state)
@@ -289,8 +292,7 @@ static void from_a_store(void **state)
     pack(inside("model.vts"));
     test_worker w = start(inside("a"), NULL);
     result first = run_well(inside("model.vts"), NULL, &w, 1);
-    assert_true(first.sent_bytes[0] > 0);
-    /* The same shards, whichever file they come from. */
+    assert_true(first.sent_bytes[0] > 0); /* the same shards, whichever file they come from: */
     result second = run_well(default_model, NULL, &w, 1);
     assert_int_equal(second.sent_bytes[0], 0);
     end(&w);
@@ -313,9 +315,9 @@ static void worker_has_a_damaged_copy(void **state)
 {
     (void)state;
     const char *copy = inside("copy.gguf");
-    shell("cp %s %s", default_model, copy);
     vt_gguf *gguf;
     vt_gguf_tensor tensor;
+    shell("cp %s %s", default_model, copy);
     assert_int_equal(vt_gguf_open(copy, &gguf, NULL), VT_OK);
     for (uint64_t i = 0; vt_gguf_get_tensor(gguf, i, &tensor) == VT_OK; i++)
         if (strcmp(tensor.name, "blk.4.ffn_up.weight") == 0) break;
@@ -330,6 +332,27 @@ static void worker_has_a_damaged_copy(void **state)
     assert_true(r.sent_bytes[0] > 0);
     assert_true(r.sent_bytes[0] < r.weight_bytes[0] / 10);
     end(&w);
+}
+
+/* Under a worker that has opened it the file becomes another model: both use that one. */
+static void workers_file_is_replaced(void **state)
+{
+    (void)state;
+    for (int store = 0; store < 2; store++)
+        for (int in_place = 0; in_place < 2; in_place++) {
+            const char *old = inside("old"), *new = inside(store ? "new.vts" : "new");
+            const char *file = inside(store ? "file.vts" : "file");
+            shell("cp %s %s", default_model, old);
+            test_change_weights(old);
+            if (store) pack_model(old, file), pack(new);
+            if (!store) shell("cp %s %s", old, file), shell("cp %s %s", default_model, new);
+            test_worker w = start(NULL, file);
+            shell(in_place ? "cp %s %s" : "mv %s %s", new, file);
+            result r = run_well(file, NULL, &w, 1);
+            assert_int_equal(r.sent_bytes[0], 0);
+            expect_worker_says("opened again");
+            end(&w);
+        }
 }
 
 /* --- interruptions ----------------------------------------------------------------------------- */
@@ -352,6 +375,22 @@ static void worker_is_killed_half_way(void **state)
     assert_true(resumed.sent_bytes[0] > 0);
     assert_true(resumed.sent_bytes[0] < whole.sent_bytes[0]);
     end(&w);
+}
+
+/* What is still under way to it then is nothing to complain about. */
+static void worker_is_told_to_end_half_way(void **state)
+{
+    (void)state;
+    for (unsigned at = 2; at < 12; at += 3) {
+        int status;
+        test_worker w = start(NULL, NULL);
+        shared->stop_at = at;
+        result r = run(default_model, inside("main"), &w, 1);
+        assert_int_equal(r.status, VT_ERR_NETWORK);
+        if (!strstr(r.error.message, "goodbye")) fail_msg("%s", r.error.message);
+        waitpid(w.pid, &status, 0);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
 }
 
 static void main_device_is_killed_half_way(void **state)
@@ -551,7 +590,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(second_start_sends_nothing), T(without_caches), T(main_device_prepares_once),
         T(worker_has_the_file), T(from_a_store), T(worker_has_another_model),
-        T(worker_has_a_damaged_copy), T(worker_is_killed_half_way),
+        T(worker_has_a_damaged_copy), T(workers_file_is_replaced), T(worker_is_killed_half_way),
+        T(worker_is_told_to_end_half_way),
         T(main_device_is_killed_half_way), T(cache_is_deleted), T(damaged_block_is_sent_again),
         T(main_devices_damaged_block_is_built_again), T(small_cache), T(full_disk),
         T(cache_that_cannot_be), T(too_little_memory),

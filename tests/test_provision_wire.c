@@ -1,16 +1,19 @@
 /* Provisioning: a main device that sends wrong weights, workers that ask for nonsense. */
 #include "support.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "../src/little_endian.h"
 #include "../src/model.h"
+#include "../src/shard_intake.h"
 #include "../src/shard_stock.h"
 #include "../src/wire.h"
 #include "cluster_support.h"
@@ -241,7 +244,7 @@ static void blocks_out_of_order(void **state)
 typedef enum trick {
     WANT_NOTHING, WANT_HALF_AN_ENTRY, WANT_PAST_THE_END, WANT_TOO_OFTEN, READY_AT_ONCE,
     LOADED_TOO_MUCH, LOADED_LESS_THAN_BEFORE, ASSIGNED_TWICE, ASSIGNED_NONSENSE,
-    ASSIGNED_AND_READY, TRICKS
+    ASSIGNED_AND_READY, WANT_ONE_THRICE, TRICKS
 } trick;
 
 static void put_number(uint8_t *to, uint64_t value) { vti_put_u64(to, value); }
@@ -259,6 +262,9 @@ static void play(vti_net *net, vti_net_peer peer, trick t, uint32_t count)
         break;
     case WANT_TOO_OFTEN:
         for (uint32_t i = 0; i < 2 * count + 1; i++) send_type(net, peer, VTI_MSG_WANT, data, 4);
+        break;
+    case WANT_ONE_THRICE:
+        for (uint32_t i = 0; i < 3; i++) send_type(net, peer, VTI_MSG_WANT, data, 4);
         break;
     case READY_AT_ONCE: send_type(net, peer, VTI_MSG_READY, data, 8); break;
     case LOADED_TOO_MUCH:
@@ -404,12 +410,58 @@ static void several_at_once(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* A worker's file counts as the main device's only in the state in which both opened it, and only
+ * with the same model in it. */
+static void same_file_or_not(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/voltron-same-XXXXXX";
+    char command[256];
+    close(mkstemp(path));
+    snprintf(command, sizeof command, "cp %s %s", default_model, path);
+    assert_int_equal(system(command), 0);
+    vti_local_model *local;
+    vt_log log = {0};
+    vt_gguf *gguf;
+    vti_file_stamp stamp, later;
+    vti_model_identity identity, other;
+    vt_model *model = open_model();
+    assert_int_equal(vti_local_model_open(path, &log, &local, NULL), VT_OK);
+    assert_int_equal(vt_gguf_open(path, &gguf, NULL), VT_OK);
+    assert_true(vti_file_stamp_of(gguf, &stamp));
+    vti_model_identity_of(gguf, &identity);
+    other = identity;
+    other.weights[0] ^= 1;
+    assert_true(vti_local_model_is(local, &model->geometry, &identity, &stamp));
+    assert_false(vti_local_model_is(local, &model->geometry, &other, &stamp));
+    assert_true(vti_files_are_as_opened(gguf));
+    const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    assert_false(vti_local_model_is(local, &model->geometry, &identity, &stamp));
+    assert_false(vti_files_are_as_opened(gguf));
+    assert_true(vti_file_stamp_of(gguf, &later)); /* it is of what was opened */
+    assert_memory_equal(&stamp, &later, sizeof stamp);
+    vt_gguf_close(gguf);
+    vti_local_model_refresh(local, &log);
+    assert_int_equal(vt_gguf_open(path, &gguf, NULL), VT_OK);
+    assert_true(vti_file_stamp_of(gguf, &later));
+    assert_memory_not_equal(&stamp, &later, sizeof stamp);
+    assert_true(vti_local_model_is(local, &model->geometry, &identity, &later));
+    unlink(path);
+    assert_false(vti_local_model_is(local, &model->geometry, &identity, &later));
+    vti_local_model_refresh(local, &log); /* nothing is there: as if it had none */
+    assert_false(vti_local_model_is(local, &model->geometry, &identity, &later));
+    vt_gguf_close(gguf);
+    vti_local_model_close(local);
+    vt_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damaged_blocks), cmocka_unit_test(wrong_hash),
         cmocka_unit_test(blocks_out_of_order), cmocka_unit_test(workers_that_ask_for_nonsense),
-        cmocka_unit_test(several_at_once),
+        cmocka_unit_test(several_at_once), cmocka_unit_test(same_file_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../src/shard_cache.h"
+#include "../src/shard_cache_internal.h"
 #include "cache_support.h"
 
 enum { BYTES = 10000, FILE_BYTES = BYTES + VTI_CACHE_HEADER_BYTES };
@@ -217,8 +217,37 @@ static void too_large_a_block(void **state)
     cache_block b;
     cache_block_make(&b, 2, BYTES + 20);
     assert_false(vti_shard_cache_put(cache, &b.hash, &b.block));
-    cache_block_free(&b);
+    assert_non_null(strstr(last_warning, "larger"));
     expect_there(1); /* nothing went for it */
+    /* Each reason is told once. */
+    assert_false(put(3));
+    assert_non_null(strstr(last_warning, "in use"));
+    assert_false(put(3) || vti_shard_cache_put(cache, &b.hash, &b.block));
+    assert_int_equal(warnings, 2);
+    cache_block_free(&b);
+}
+
+/* Whoever chooses hashes does not choose where they go, or each would have to pass all others. */
+static void chosen_hashes(void **state)
+{
+    (void)state;
+    enum { COUNT = 1000 };
+    vti_hash_set set = {0};
+    size_t run = 0, longest = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        vti_content_hash hash = {{0}};
+        memcpy(hash.bytes + 12, &i, sizeof i);
+        assert_false(vti_hash_set_has(&set, &hash));
+        assert_true(vti_hash_set_add(&set, &hash));
+        assert_true(vti_hash_set_has(&set, &hash));
+    }
+    for (size_t i = 0; i < set.capacity; i++) {
+        run = set.taken[i] ? run + 1 : 0;
+        if (run > longest) longest = run;
+    }
+    assert_int_equal(set.count, COUNT);
+    assert_true(longest < COUNT / 4);
+    vti_hash_set_clear(&set);
 }
 
 static void a_lower_limit_holds(void **state)
@@ -549,7 +578,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         T(what_goes_in_comes_out), T(one_buffer_serves_many), T(only_the_owner_may_look),
-        T(least_lately_used_goes), T(what_is_in_use_stays), T(too_large_a_block),
+        T(least_lately_used_goes), T(what_is_in_use_stays), T(too_large_a_block), T(chosen_hashes),
         T(a_lower_limit_holds), T(usual_limit), T(flipped_bits), T(cut_and_longer_files),
         T(changed_names), T(strangers_files_stay), T(wrong_usage_file), T(links_are_not_followed),
         T(the_folder_may_be_a_link), T(pipes_and_folders_instead_of_files),
