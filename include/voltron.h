@@ -347,10 +347,9 @@ typedef struct vt_device_info {
 
 vt_cluster_params vt_cluster_params_default(void);
 
-/* Connects to the devices and gives each the weights of its layers that it does not have yet, to all
- * at the same time. ERR_NETWORK names the device
- * that could not be reached, ERR_MEMORY each device's shortfall, ERR_BUSY a device that serves
- * another main device. */
+/* Connects to the devices and gives each the weights of its layers that it does not have yet, to
+ * all at the same time. ERR_NETWORK names the device that could not be reached, ERR_MEMORY each
+ * device's shortfall, ERR_BUSY a device that serves another main device. */
 vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params, vt_cluster **out,
                           vt_error *err);
 

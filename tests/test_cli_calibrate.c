@@ -45,7 +45,8 @@ static void wrong_usage(void **state)
     (void)state;
     test_cli_expect("RUN calibrate -o $DIR/im", 2, NULL, "needs --text FILE and -o FILE");
     test_cli_expect("RUN calibrate --text x", 2, NULL, "needs --text FILE and -o FILE");
-    test_cli_expect("RUN calibrate --text x -o $DIR/im --local 2", 2, NULL, "this device alone");
+    test_cli_expect("RUN calibrate --text x -o $DIR/im --local 2", 2, NULL,
+                    "unknown option --local");
     test_cli_expect("RUN calibrate --text x -o $DIR/none/im", 3, NULL, "none/");
     test_cli_expect("echo a b c >$DIR/t; RUN calibrate --text $DIR/t -o $DIR/t", 2, NULL,
                     "t exists and is not a calibration file");

@@ -143,11 +143,13 @@ typedef struct cli_compute {
     cli_progress loading; /* of weights on this device */
 } cli_compute;
 
-#define CLI_COMPUTE_OPTIONS(c)                                                                     \
+/* What one device needs, … */
+#define CLI_MODEL_OPTIONS(c)                                                                       \
     {"model", 'm', CLI_STRING, &(c).model_path, 0, 0, "FILE",                                      \
      "GGUF model or shard store (default: the small story model in this program)"},                \
     {"precision", 0, CLI_STRING, &(c).precision, 0, 0, "F16|I8|I4",                                \
-     "weights to compute with (default: the highest the file has)"},                               \
+     "weights to compute with (default: the highest the file has); a GGUF file's are\n"            \
+     "                                 made anew at every start, a shard store has them"},         \
     {"pre", 0, CLI_STRING, &(c).pre, 0, 0, "NAME",                                                 \
      "pre-tokenizer, such as qwen2, instead of the one the file names"},                           \
     {"context", 'c', CLI_U32, &(c).session.context_tokens, 1, 16777216, "N",                       \
@@ -161,6 +163,11 @@ typedef struct cli_compute {
     {"memory", 0, CLI_SIZE, &(c).memory_bytes, 0, 0, "SIZE",                                       \
      "most that weights, KV cache and scratch take here, such as 900M or 2G\n"                     \
      "                                 (default: what is available, less a tenth)"},               \
+    {"verbose", 'v', CLI_FLAG, &(c).verbose, 0, 0, NULL, "say more on stderr"}
+
+/* … and several. */
+#define CLI_COMPUTE_OPTIONS(c)                                                                     \
+    CLI_MODEL_OPTIONS(c),                                                                          \
     {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Devices"},                                           \
     {"devices", 'd', CLI_STRING, &(c).devices, 0, 0, "HOST:PORT,…",                                \
      "workers that run layers too, in this order"},                                                \
@@ -171,8 +178,7 @@ typedef struct cli_compute {
      "try it out: N device processes on this machine"},                                            \
     {"key", 0, CLI_STRING, &(c).key_path, 0, 0, "FILE",                                            \
      "cluster key, for devices beyond this machine (also VOLTRON_KEY)"},                           \
-    CLI_CACHE_OPTIONS((c).cache),                                                                  \
-    {"verbose", 'v', CLI_FLAG, &(c).verbose, 0, 0, NULL, "say more on stderr"}
+    CLI_CACHE_OPTIONS((c).cache)
 
 /* Fills the defaults. */
 void cli_compute_init(cli_compute *compute);

@@ -65,16 +65,13 @@ static int run(int argc, char **argv)
          "documents, separated by lines <|endoftext|>; - is stdin"},
         {"output", 'o', CLI_STRING, &output, 0, 0, "FILE", "the calibration file to write"},
         {"json", 0, CLI_FLAG, &json, 0, 0, NULL, "print one JSON object"},
-        CLI_COMPUTE_OPTIONS(c),
+        CLI_MODEL_OPTIONS(c),
         {0},
     };
     int code = cli_parse(&cli_calibrate, options, argc, argv, NULL, NULL);
     if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
     if (!text_path || !output)
         return cli_error(CLI_USAGE, "calibrate needs --text FILE and -o FILE");
-    if (c.devices || c.local || c.split)
-        return cli_error(CLI_USAGE, "calibrate runs on this device alone: what others compute is "
-                                    "not seen here");
     code = check_folder(output);
     if (code != CLI_OK) return code;
     vt_error err;
