@@ -49,12 +49,13 @@ static const known_block *find_known(const vti_shard_stock *s, const vti_manifes
                                      size_t count)
 {
     known_block key = {.id = entry->id, .form = entry->form};
+    if (!count) return NULL; /* then s->known is, too */
     return bsearch(&key, s->known, count, sizeof *s->known, by_id_and_form);
 }
 
 static void sort_known(vti_shard_stock *s)
 {
-    qsort(s->known, s->known_count, sizeof *s->known, by_id_and_form);
+    if (s->known_count) qsort(s->known, s->known_count, sizeof *s->known, by_id_and_form);
 }
 
 /* Unsorted for now. */
