@@ -27,13 +27,8 @@ typedef struct load {
 
 static uint64_t shard_bytes(const load *l, vti_shard_id id)
 {
-    vti_shard_form form;
     vti_shard_layout layout;
-    if (!l->source->form(l->source->self, id, &form) ||
-        !vti_shard_lay_out(l->source->geometry, l->source->kernels, id.unit, id.shard, &form,
-                           &layout))
-        return 0;
-    return layout.bytes;
+    return vti_shard_source_lay_out(l->source, id, &layout) ? layout.bytes : 0;
 }
 
 /* Of this thread: what else the machine does costs it nothing, so that it is per core. */

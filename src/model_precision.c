@@ -41,12 +41,9 @@ static uint64_t unit_token_bytes(const vt_model *model, uint32_t unit)
     if (vti_unit_kind_of(g, unit) != VTI_UNIT_FFN) experts = 0;
     uint64_t chosen = 0, all = 0;
     for (uint32_t shard = 0; shard <= shards; shard++) {
-        vti_shard_form form;
         vti_shard_layout layout;
         vti_shard_id id = {unit, shard, model->precision};
-        if (!model->shards->form(model->shards->self, id, &form) ||
-            !vti_shard_lay_out(g, &model->kernels, unit, shard, &form, &layout))
-            continue;
+        if (!vti_shard_source_lay_out(model->shards, id, &layout)) continue;
         *(shard < experts ? &chosen : &all) += layout.bytes;
     }
     return all + (experts ? chosen / experts * g->hparams.experts_used : 0);

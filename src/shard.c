@@ -4,6 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+bool vti_shard_source_lay_out(const vti_shard_source *source, vti_shard_id id,
+                              vti_shard_layout *out)
+{
+    vti_shard_form form;
+    return source->form(source->self, id, &form) &&
+           vti_shard_lay_out(source->geometry, source->kernels, id.unit, id.shard, &form, out);
+}
+
 void vti_shard_point(vti_shard *shard, vti_shard_id id, const vti_shard_layout *layout,
                      void *memory)
 {

@@ -27,6 +27,10 @@ typedef struct vti_shard_source {
     vt_status (*load)(void *self, vti_shard_id id, void *memory, vt_error *err);
 } vti_shard_source;
 
+/* Where everything in that shard lies; false: the source does not have it at that precision. */
+bool vti_shard_source_lay_out(const vti_shard_source *source, vti_shard_id id,
+                              vti_shard_layout *out);
+
 /* A loaded shard. Immutable while anybody computes with it. */
 typedef struct vti_shard {
     vti_shard_id id;

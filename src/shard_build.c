@@ -265,10 +265,8 @@ static vt_status build_piece(const vti_shard_builder *b, uint32_t unit, const vt
 static vt_status load(void *self, vti_shard_id id, void *memory, vt_error *err)
 {
     const vti_shard_builder *b = self;
-    vti_shard_form form;
     vti_shard_layout layout;
-    if (!form_of(self, id, &form) || !vti_shard_lay_out(b->source.geometry, b->source.kernels,
-                                                        id.unit, id.shard, &form, &layout))
+    if (!vti_shard_source_lay_out(&b->source, id, &layout))
         return vti_fail(err, VT_ERR_ARGUMENT, "%s has no unit %" PRIu32 ", shard %" PRIu32 " at %s",
                         b->source.name, id.unit, id.shard, vti_precision_name(id.precision));
     for (unsigned i = 0; i < VTI_PIECES; i++) {

@@ -7,16 +7,13 @@ static vt_status lay_out(const vti_shard_source *source, vti_shard_id id, vti_sh
                          char name[VTI_SHARD_TEXT], vt_error *err)
 {
     const vti_geometry *g = source->geometry;
-    vti_shard_form form;
     if (id.unit >= g->units || id.shard > vti_unit_shards(g, id.unit) ||
         id.precision >= VTI_PRECISION_COUNT)
         return vti_fail(err, VT_ERR_ARGUMENT,
                         "%s has no shard %" PRIu32 " of unit %" PRIu32 " at precision %d",
                         source->name, id.shard, id.unit, (int)id.precision);
     vti_shard_describe(g, id, name);
-    if (source->form(source->self, id, &form) &&
-        vti_shard_lay_out(g, source->kernels, id.unit, id.shard, &form, out))
-        return VT_OK;
+    if (vti_shard_source_lay_out(source, id, out)) return VT_OK;
     return vti_fail(err, VT_ERR_UNSUPPORTED, "%s does not have %s at precision %s", source->name,
                     name, vti_precision_name(id.precision));
 }

@@ -60,14 +60,6 @@ void vti_weights_put(vti_weights *weights, vti_shard *shard)
 
 /* --- loading ----------------------------------------------------------------------------------- */
 
-/* False: the source does not have it so. */
-static bool lay_out(const vti_shard_source *source, vti_shard_id id, vti_shard_layout *layout)
-{
-    vti_shard_form form;
-    return source->form(source->self, id, &form) &&
-           vti_shard_lay_out(source->geometry, source->kernels, id.unit, id.shard, &form, layout);
-}
-
 uint64_t vti_weights_bytes(const vti_shard_source *source, vti_precision precision, uint32_t first,
                            uint32_t count)
 {
@@ -76,7 +68,7 @@ uint64_t vti_weights_bytes(const vti_shard_source *source, vti_precision precisi
         uint32_t shards = vti_unit_shards(source->geometry, unit);
         for (uint32_t shard = 0; shard <= shards; shard++) {
             vti_shard_layout layout;
-            if (lay_out(source, (vti_shard_id){unit, shard, precision}, &layout))
+            if (vti_shard_source_lay_out(source, (vti_shard_id){unit, shard, precision}, &layout))
                 bytes += layout.bytes;
         }
     }
@@ -92,7 +84,7 @@ static vt_status allocate(const vti_shard_source *source, vti_precision precisio
             vti_shard_id id = {w->first + i, shard, precision};
             vti_shard_layout layout;
             vti_shard *empty;
-            if (!lay_out(source, id, &layout))
+            if (!vti_shard_source_lay_out(source, id, &layout))
                 return vti_fail(err, VT_ERR_ARGUMENT, "%s has no weights at precision %s",
                                 source->name, vti_precision_name(precision));
             VTI_TRY(vti_shard_new(w->memory, id, &layout, &empty, err));

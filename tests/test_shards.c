@@ -185,12 +185,10 @@ static void close_shape(opened *o)
 static vti_shard *load_shard(const vt_model *m, vti_shard_id id)
 {
     const vti_shard_source *s = m->shards;
-    vti_shard_form form;
     vti_shard_layout layout;
     vti_shard *shard;
     vt_error err;
-    assert_true(s->form(s->self, id, &form));
-    assert_true(vti_shard_lay_out(s->geometry, s->kernels, id.unit, id.shard, &form, &layout));
+    assert_true(vti_shard_source_lay_out(s, id, &layout));
     assert_int_equal(vti_shard_new(m->memory, id, &layout, &shard, NULL), VT_OK);
     memset(shard->memory, 0xa5, (size_t)shard->bytes); /* all of it is to be written */
     if (s->load(s->self, id, shard->memory, &err) != VT_OK) fail_msg("%s", err.message);
@@ -340,19 +338,25 @@ static void precisions_of_files(void **state)
     }
 }
 
-/* Widths that are multiples of nothing are filled up with zeros inside the shard. */
+/* Widths that are multiples of nothing. */
+static test_model ragged(test_model shape)
+{
+    shape.d = 52;
+    shape.heads = 6;
+    shape.kv_heads = 3;
+    shape.head_dim = 20;
+    shape.ff = 77;
+    shape.expert_ff = 19;
+    return shape;
+}
+
+/* They are filled up with zeros inside the shard. */
 static void ragged_shards_are_padded(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < FAMILIES; i++) {
-        test_model shape = test_model_of(families[i]);
+        test_model shape = ragged(test_model_of(families[i]));
         shape.layers = 2;
-        shape.d = 52;
-        shape.heads = 6;
-        shape.kv_heads = 3;
-        shape.head_dim = 20;
-        shape.ff = 77;
-        shape.expert_ff = 19;
         check_contents(&shape, VTI_PRECISION_F16, false);
         check_contents(&shape, VTI_PRECISION_F16, true);
         check_contents(&shape, VTI_PRECISION_I8, false);
@@ -504,20 +508,12 @@ static test_model two_layers(const char *arch)
     return shape;
 }
 
-/* `ragged`: widths that are multiples of nothing. */
-static void check_sums_of_all(bool ragged)
+static void check_sums_of_all(bool as_ragged)
 {
     for (unsigned i = 0; i < FAMILIES; i++) {
         test_model shape = two_layers(families[i]);
         bench b;
-        if (ragged) {
-            shape.d = 52;
-            shape.heads = 6;
-            shape.kv_heads = 3;
-            shape.head_dim = 20;
-            shape.ff = 77;
-            shape.expert_ff = 19;
-        }
+        if (as_ragged) shape = ragged(shape);
         open_bench(&b, &shape);
         check_sums(&b);
         close_bench(&b);
