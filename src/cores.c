@@ -51,6 +51,13 @@ uint32_t vti_cores_count(void)
     return count > 0 ? (uint32_t)count : 1;
 }
 
+uint32_t vti_cores_all(void)
+{
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+    return count > 0 ? (uint32_t)count : 1;
+}
+
 void vti_cores_pin(pthread_t thread)
 {
     cpu_set_t set;
@@ -65,6 +72,8 @@ uint32_t vti_cores_count(void)
     long count = sysconf(_SC_NPROCESSORS_ONLN);
     return count > 0 ? (uint32_t)count : 1;
 }
+
+uint32_t vti_cores_all(void) { return vti_cores_count(); }
 
 void vti_cores_pin(pthread_t thread) { (void)thread; }
 

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "align.h"
+
 /* HEAD: weights of a shard, so that at F16 it is as large as the FFN shard of a large model. */
 enum {
     FFN_WIDTH = 256,
@@ -189,11 +191,6 @@ void vti_shard_pieces(const vti_geometry *g, uint32_t unit, uint32_t shard, bool
 
 /* --- layout ------------------------------------------------------------------------------------ */
 
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + VTI_SHARD_ALIGNMENT - 1) / VTI_SHARD_ALIGNMENT * VTI_SHARD_ALIGNMENT;
-}
-
 /* A piece of a form that is not there, or must not be. */
 static bool may_lack(const vti_geometry *g, const vti_piece *piece)
 {
@@ -208,12 +205,13 @@ static bool place(const vti_kernels *kernels, vti_placed_piece *to, uint64_t off
     to->offset = offset;
     if (vti_role_is_vector(piece->role)) {
         to->packed_cols = piece->cols;
-        to->bytes = aligned((uint64_t)piece->cols * sizeof(float));
+        to->bytes = vti_align_up((uint64_t)piece->cols * sizeof(float), VTI_SHARD_ALIGNMENT);
         return to->type == VTI_F32;
     }
     if (to->type >= VTI_WEIGHT_TYPE_COUNT) return false;
     to->packed_cols = vti_padded(piece->cols);
-    to->bytes = aligned(kernels->matmul[to->type].packed_bytes(piece->rows, to->packed_cols));
+    size_t bytes = kernels->matmul[to->type].packed_bytes(piece->rows, to->packed_cols);
+    to->bytes = vti_align_up(bytes, VTI_SHARD_ALIGNMENT);
     return true;
 }
 

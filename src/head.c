@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "align.h"
+
 /* Scratch: what the products need, then the normed rows. */
 typedef struct sizes {
     vti_batch_limits limits;
@@ -18,7 +20,8 @@ static sizes sizes_of(const vt_model *model)
     vti_batch counted;
     vti_batch_limit_inputs(&s.limits, &model->kernels, &norm);
     s.batch_bytes = vti_batch_lay_out(&counted, &model->kernels, &s.limits, NULL);
-    s.norm_bytes = ((size_t)VTI_HEAD_ROWS * width * sizeof(float) + 63) / 64 * 64;
+    s.norm_bytes = (size_t)vti_align_up((uint64_t)VTI_HEAD_ROWS * width * sizeof(float),
+                                        VTI_ALIGNMENT);
     return s;
 }
 

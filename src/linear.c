@@ -3,16 +3,17 @@
 #include <string.h>
 
 #include "../kernels/layout.h"
+#include "align.h"
 
 /* A thread should get this many weight bytes (times tokens) at least: below, handing the work over
  * costs as much as doing it. The same for activations to convert. */
-enum { LEAST_BYTES = 16384, ALIGNMENT = 64 };
+enum { LEAST_BYTES = 16384 };
 
 /* Bytes in a row that a thread should get of each link of a chain: the links lie apart, and a jump
  * costs a wait for memory (docs/decisions.md). */
 enum { LEAST_RUN_BYTES = 65536 };
 
-static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+static size_t aligned(size_t bytes) { return (size_t)vti_align_up(bytes, VTI_ALIGNMENT); }
 
 /* --- batches ----------------------------------------------------------------------------------- */
 
@@ -21,7 +22,7 @@ static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT
 size_t vti_batch_act_bytes(const vti_act_kernel *act, const vti_batch_inputs *in)
 {
     if (!act->bytes) return 0;
-    return aligned(act->bytes(in->tokens, in->cols) + in->inputs * (size_t)ALIGNMENT +
+    return aligned(act->bytes(in->tokens, in->cols) + in->inputs * (size_t)VTI_ALIGNMENT +
                    in->column_parts * in->tokens * VTI_ACT_Q8K_HEAD);
 }
 

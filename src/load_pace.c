@@ -4,7 +4,8 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "cores.h"
 
 enum { PAUSES_PER_WORK = 7 };
 
@@ -32,17 +33,7 @@ uint64_t vti_load_pause_ns(vti_load_pace pace, uint64_t worked_ns)
     return pace == VTI_PACE_SHARED ? PAUSES_PER_WORK * worked_ns : 0;
 }
 
-/* Big and little ones that this process may use. */
-static long all_cores(void)
-{
-#ifdef __linux__
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-    return sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 vti_load_pace vti_load_pace_beside(uint32_t threads)
 {
-    return all_cores() > (long)threads ? VTI_PACE_EQUAL : VTI_PACE_SHARED;
+    return vti_cores_all() > threads ? VTI_PACE_EQUAL : VTI_PACE_SHARED;
 }

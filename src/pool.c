@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "align.h"
 #include "clock.h"
 #include "cores.h"
 
@@ -144,7 +145,7 @@ vt_status vti_pool_open(uint32_t threads, vti_pool **out, vt_error *err)
 {
     *out = NULL;
     if (threads == 0) threads = vti_pool_default_threads();
-    vti_pool *p = aligned_alloc(64, (sizeof *p + 63) / 64 * 64);
+    vti_pool *p = aligned_alloc(VTI_ALIGNMENT, (size_t)vti_align_up(sizeof *p, VTI_ALIGNMENT));
     if (!p) return vti_fail(err, VT_ERR_MEMORY, "no memory for a thread pool");
     *p = (vti_pool){.threads = 1};
     pthread_mutex_init(&p->in_use, NULL);

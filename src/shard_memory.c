@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "align.h"
 #include "bits.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -115,8 +116,6 @@ static void release_part(void *at, size_t bytes)
 
 /* --- regions --------------------------------------------------------------------------------- */
 
-static size_t rounded_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
-
 static unsigned char *page_at(const vti_shard_memory *m, const region *r, size_t page)
 {
     return r->begin + page * m->page_bytes;
@@ -150,7 +149,7 @@ static region *map_region(const vti_shard_memory *m, size_t bytes)
 /* NULL: no address space. At the end of the list, so that the oldest fill up first. */
 static region *add_region(vti_shard_memory *m, size_t bytes)
 {
-    size_t least = rounded_up(bytes, BLOCK_BYTES);
+    size_t least = (size_t)vti_align_up(bytes, BLOCK_BYTES);
     region *r = least < REGION_BYTES ? map_region(m, REGION_BYTES) : NULL;
     if (!r) r = map_region(m, least);
     if (!r) return NULL;

@@ -6,6 +6,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "align.h"
+
 typedef struct unit_slots {
     uint32_t count;
     _Atomic(vti_shard **) slot; /* NULL: not attached; elements are for __atomic functions only */
@@ -94,7 +96,7 @@ vt_status vti_shard_reader_open(vti_shard_table *t, vti_shard_reader **out, vt_e
 {
     vti_shard_reader *r;
     size_t bytes = sizeof *r + t->widest * sizeof r->view[0];
-    r = *out = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    r = *out = aligned_alloc(VTI_ALIGNMENT, (size_t)vti_align_up(bytes, VTI_ALIGNMENT));
     if (!r) return vti_fail(err, VT_ERR_MEMORY, "no memory for a reader of shards");
     atomic_init(&r->unit, 0);
     r->entered = r->marked = 0;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "align.h"
+
 /* One pass lays out the scratch: with memory NULL it only counts. */
 typedef struct layout {
     unsigned char *memory;
@@ -14,7 +16,7 @@ typedef struct layout {
 static void *place(layout *l, size_t bytes)
 {
     void *at = l->memory ? l->memory + l->bytes : NULL;
-    l->bytes += (bytes + 63) / 64 * 64;
+    l->bytes += (size_t)vti_align_up(bytes, VTI_ALIGNMENT);
     return at;
 }
 

@@ -2,6 +2,7 @@
 #ifndef VTI_STORE_FORMAT_H
 #define VTI_STORE_FORMAT_H
 
+#include "align.h"
 #include "model_identity.h"
 #include "shard.h"
 #include "shard_block.h"
@@ -68,7 +69,7 @@ typedef struct vti_store_entry {
 
 static inline uint64_t vti_store_aligned(uint64_t bytes)
 {
-    return (bytes + VTI_STORE_ALIGNMENT - 1) / VTI_STORE_ALIGNMENT * VTI_STORE_ALIGNMENT;
+    return vti_align_up(bytes, VTI_STORE_ALIGNMENT);
 }
 
 static inline uint64_t vti_store_index_offset(uint64_t directory_bytes)
