@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cache_support.h"
 
@@ -31,6 +32,22 @@ void cache_block_path(const char *folder, uint32_t number, size_t bytes, char *o
     for (size_t i = 0; i < sizeof b.hash.bytes; i++)
         at += snprintf(out + at, capacity - (size_t)at, "%02x", b.hash.bytes[i]);
     cache_block_free(&b);
+}
+
+bool cache_block_put(vti_shard_cache *cache, uint32_t number, size_t bytes)
+{
+    cache_block b;
+    cache_block_make(&b, number, bytes);
+    bool kept = vti_shard_cache_put(cache, &b.hash, &b.block);
+    cache_block_free(&b);
+    return kept;
+}
+
+bool cache_block_is_there(const char *folder, uint32_t number, size_t bytes)
+{
+    char path[256];
+    cache_block_path(folder, number, bytes, path, sizeof path);
+    return access(path, F_OK) == 0;
 }
 
 static uint64_t counted;

@@ -13,6 +13,12 @@ typedef struct cache_block {
 void cache_block_make(cache_block *out, uint32_t number, size_t bytes);
 void cache_block_free(cache_block *b);
 
+/* False: the cache could not keep it. */
+bool cache_block_put(vti_shard_cache *cache, uint32_t number, size_t bytes);
+
+/* Whether its file is there, without asking the cache for it, which would be a use. */
+bool cache_block_is_there(const char *folder, uint32_t number, size_t bytes);
+
 /* Where a cache in `folder` keeps it. */
 void cache_block_path(const char *folder, uint32_t number, size_t bytes, char *out,
                       size_t capacity);

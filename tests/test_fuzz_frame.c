@@ -1,14 +1,9 @@
 /* Runs the fuzz target over its corpus.
  *   test_fuzz_frame FILE …                 runs these files instead (a crash the fuzzer found)
  *   test_fuzz_frame --write-seeds FOLDER   writes sessions of each kind there */
+#define FUZZ_NAME "frame"
 #include "fuzz/fuzz_frame.c"
 #include "fuzz/replay.h"
-
-static void corpus_runs_through_the_target(void **state)
-{
-    (void)state;
-    assert_true(fuzz_replay("frame") > 0);
-}
 
 static size_t put_frame(uint8_t *wire, uint8_t type, uint32_t bytes, uint32_t offset)
 {
@@ -53,12 +48,9 @@ static int write_seeds(const char *folder)
     static const char *const names[FUZZ_MODES] = { "frames", "connected", "listening", "keyed",
                                                    "sealed", "records" };
     for (int i = 0; i <= FUZZ_MODES; i++) {
-        char path[4096];
         bool large = i == FUZZ_MODES;
         size_t size = session(seed, large ? FUZZ_FRAMES : (fuzz_mode)i, large);
-        snprintf(path, sizeof path, "%s/%s", folder, large ? "chunks" : names[i]);
-        FILE *file = fopen(path, "wb");
-        if (!file || fwrite(seed, 1, size, file) != size || fclose(file) != 0) return 1;
+        if (fuzz_write_seed(folder, large ? "chunks" : names[i], -1, seed, size) != 0) return 1;
     }
     return 0;
 }
@@ -80,12 +72,9 @@ static void good_sessions_are_understood(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--write-seeds") == 0) return write_seeds(argv[2]);
-    for (int i = 1; i < argc; i++) fuzz_replay_file(argv[i]);
-    if (argc > 1) return 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(corpus_runs_through_the_target),
         cmocka_unit_test(good_sessions_are_understood),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fuzz_run_main(argc, argv, write_seeds, tests, sizeof tests / sizeof tests[0]);
 }

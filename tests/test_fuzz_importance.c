@@ -2,26 +2,9 @@
  *   test_fuzz_importance FILE …                 runs these files instead (a crash the fuzzer found)
  *   test_fuzz_importance --write-seeds FOLDER   writes a calibration file of the default model there
  */
+#define FUZZ_NAME "importance"
 #include "fuzz/fuzz_importance.c"
 #include "fuzz/replay.h"
-
-static void corpus_runs_through_the_target(void **state)
-{
-    (void)state;
-    assert_true(fuzz_replay("importance") > 0);
-}
-
-static int write_seed(const char *folder, const char *name, int kind, const uint8_t *data,
-                      size_t bytes)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *out = fopen(path, "wb");
-    bool written = out && fputc(kind, out) == kind && fwrite(data, 1, bytes, out) == bytes;
-    if (out && fclose(out) != 0) written = false;
-    if (!written) fprintf(stderr, "cannot write %s\n", path);
-    return written ? 0 : 1;
-}
 
 /* Few different values, so that the seed is small. */
 static int write_seeds(const char *folder)
@@ -39,9 +22,9 @@ static int write_seeds(const char *folder)
     vti_importance_free(im);
     uint8_t *file = test_read_file(path, &bytes);
     uint8_t *body = importance_file_unpack(file, bytes, &body_bytes);
-    int failures = write_seed(folder, "file", 0, file, bytes) +
-                   write_seed(folder, "other-model", 2, body, 400) +
-                   write_seed(folder, "cut-inside", 1, body, 2000);
+    int failures = fuzz_write_seed(folder, "file", 0, file, bytes) +
+                   fuzz_write_seed(folder, "other-model", 2, body, 400) +
+                   fuzz_write_seed(folder, "cut-inside", 1, body, 2000);
     free(file);
     free(body);
     return failures;
@@ -49,9 +32,6 @@ static int write_seeds(const char *folder)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--write-seeds") == 0) return write_seeds(argv[2]);
-    for (int i = 1; i < argc; i++) fuzz_replay_file(argv[i]);
-    if (argc > 1) return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(corpus_runs_through_the_target)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fuzz_run_main(argc, argv, write_seeds, tests, sizeof tests / sizeof tests[0]);
 }

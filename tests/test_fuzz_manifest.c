@@ -1,6 +1,7 @@
 /* Lists of shards: the fuzz target over its corpus, and every field that may be wrong.
  *   test_fuzz_manifest FILE …                 runs these files instead (a crash the fuzzer found)
  *   test_fuzz_manifest --write-seeds FOLDER   writes a good list of each model there */
+#define FUZZ_NAME "manifest"
 #include "fuzz/fuzz_manifest.c"
 #include "fuzz/replay.h"
 
@@ -162,37 +163,26 @@ static void too_many_shards(void **state)
     free_list(&l);
 }
 
-static void corpus_runs_through_the_target(void **state)
-{
-    (void)state;
-    assert_true(fuzz_replay("manifest") >= FUZZ_MODELS);
-}
-
 static int write_seeds(const char *folder)
 {
     for (unsigned which = 0; which < FUZZ_MODELS; which++) {
-        char path[4096];
+        char name[32];
         list l;
         make_list(&l, which);
-        snprintf(path, sizeof path, "%s/model-%u", folder, which);
-        FILE *file = fopen(path, "wb");
-        if (!file || fputc((int)which, file) == EOF ||
-            fwrite(l.data, 1, l.bytes, file) != l.bytes || fclose(file) != 0)
-            return 1;
+        snprintf(name, sizeof name, "model-%u", which);
+        int failed = fuzz_write_seed(folder, name, (int)which, l.data, l.bytes);
         free_list(&l);
+        if (failed) return 1;
     }
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--write-seeds") == 0) return write_seeds(argv[2]);
-    for (int i = 1; i < argc; i++) fuzz_replay_file(argv[i]);
-    if (argc > 1) return 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read), cmocka_unit_test(every_field_is_checked),
         cmocka_unit_test(lists_without_blocks), cmocka_unit_test(too_many_shards),
         cmocka_unit_test(corpus_runs_through_the_target),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fuzz_run_main(argc, argv, write_seeds, tests, sizeof tests / sizeof tests[0]);
 }

@@ -1,26 +1,9 @@
 /* Runs the fuzz target over its corpus.
  *   test_fuzz_session FILE …                 runs these files instead (a crash the fuzzer found)
  *   test_fuzz_session --write-seeds FOLDER   writes sessions of the default model there */
+#define FUZZ_NAME "session"
 #include "fuzz/fuzz_session.c"
 #include "fuzz/replay.h"
-
-static void corpus_runs_through_the_target(void **state)
-{
-    (void)state;
-    assert_true(fuzz_replay("session") > 0);
-}
-
-static int write_seed(const char *folder, const char *name, int kind, const uint8_t *data,
-                      size_t bytes)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *out = fopen(path, "wb");
-    bool written = out && fputc(kind, out) == kind && fwrite(data, 1, bytes, out) == bytes;
-    if (out && fclose(out) != 0) written = false;
-    if (!written) fprintf(stderr, "cannot write %s\n", path);
-    return written ? 0 : 1;
-}
 
 /* A session of `fed` tokens and `drawn` more, as it is and as its inside. */
 static int write_seeds_of(const char *folder, const char *name, int fed, int drawn,
@@ -39,8 +22,8 @@ static int write_seeds_of(const char *folder, const char *name, int fed, int dra
     uint8_t *file = test_read_file(path, &bytes);
     uint8_t *body = session_body_unpack(file, bytes, &body_bytes);
     snprintf(inside, sizeof inside, "%s-inside", name);
-    int failures = write_seed(folder, name, 0, file, bytes) +
-                   write_seed(folder, inside, 1, body, body_bytes);
+    int failures = fuzz_write_seed(folder, name, 0, file, bytes) +
+                   fuzz_write_seed(folder, inside, 1, body, body_bytes);
     free(file);
     free(body);
     return failures;
@@ -54,9 +37,6 @@ static int write_seeds(const char *folder)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--write-seeds") == 0) return write_seeds(argv[2]);
-    for (int i = 1; i < argc; i++) fuzz_replay_file(argv[i]);
-    if (argc > 1) return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(corpus_runs_through_the_target)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fuzz_run_main(argc, argv, write_seeds, tests, sizeof tests / sizeof tests[0]);
 }

@@ -1,15 +1,10 @@
 /* Runs the fuzz target over its corpus.
  *   test_fuzz_tokenizer FILE …                 runs these files instead (a crash the fuzzer found)
  *   test_fuzz_tokenizer --write-seeds FOLDER   writes small vocabularies with a text there */
+#define FUZZ_NAME "tokenizer"
 #include "fuzz/fuzz_tokenizer.c"
 #include "fuzz/replay.h"
 #include "vocabulary.h"
-
-static void corpus_runs_through_the_target(void **state)
-{
-    (void)state;
-    assert_true(fuzz_replay("tokenizer") > 0);
-}
 
 /* One odd seed: flags, text and the builder's file. */
 static int write_seed(const char *folder, const char *name, unsigned flags, const char *text,
@@ -69,9 +64,6 @@ static int write_seeds(const char *folder)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--write-seeds") == 0) return write_seeds(argv[2]);
-    for (int i = 1; i < argc; i++) fuzz_replay_file(argv[i]);
-    if (argc > 1) return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(corpus_runs_through_the_target)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fuzz_run_main(argc, argv, write_seeds, tests, sizeof tests / sizeof tests[0]);
 }

@@ -82,21 +82,11 @@ static bool is_there(uint32_t number)
     return there;
 }
 
-static bool put(uint32_t number)
-{
-    cache_block b;
-    cache_block_make(&b, number, BYTES);
-    bool kept = vti_shard_cache_put(cache, &b.hash, &b.block);
-    cache_block_free(&b);
-    return kept;
-}
+static bool put(uint32_t number) { return cache_block_put(cache, number, BYTES); }
 
-/* Whether the file is there, without asking the cache for it, which would be a use. */
 static bool file_is_there(uint32_t number)
 {
-    char path[256];
-    cache_block_path(folder, number, BYTES, path, sizeof path);
-    return access(path, F_OK) == 0;
+    return cache_block_is_there(folder, number, BYTES);
 }
 
 /* Times of change may be as coarse as a tick of the clock. */

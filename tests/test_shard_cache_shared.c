@@ -78,18 +78,12 @@ static bool has(vti_shard_cache *cache, uint32_t number)
 
 static bool put(vti_shard_cache *cache, uint32_t number)
 {
-    cache_block b;
-    cache_block_make(&b, number, BYTES);
-    bool kept = vti_shard_cache_put(cache, &b.hash, &b.block);
-    cache_block_free(&b);
-    return kept;
+    return cache_block_put(cache, number, BYTES);
 }
 
 static bool file_is_there(uint32_t number)
 {
-    char path[256];
-    cache_block_path(folder, number, BYTES, path, sizeof path);
-    return access(path, F_OK) == 0;
+    return cache_block_is_there(folder, number, BYTES);
 }
 
 /* False: not there. Anything else than the right bytes ends the process. */
