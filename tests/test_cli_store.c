@@ -75,6 +75,8 @@ static void damage_is_found(void **state)
     test_cli_expect("RUN pack -o $DIR/b.vts --precision F16 && "
                     "printf X | dd of=$DIR/b.vts bs=1 seek=900000 conv=notrunc status=none && "
                     "RUN verify $DIR/b.vts", 4, NULL, "b.vts: this shard store is damaged: ");
+    test_cli_expect("RUN -m $DIR/b.vts -p hi -n 1", 4, NULL,
+                    "b.vts: this shard store is damaged: ");
     test_cli_expect("head -c 300000 $DIR/b.vts >$DIR/c.vts; RUN inspect $DIR/c.vts", 4, NULL,
                     "it has 300000 bytes");
 }

@@ -236,8 +236,17 @@ static void other_files(void **state)
     assert_non_null(strstr(err.message, "/nowhere/x"));
     assert_int_equal(vt_session_load(session, NULL, NULL, NULL, &err), VT_ERR_ARGUMENT);
     /* Nor is one of them replaced. */
-    assert_int_equal(vt_session_save(session, default_model, NULL, 0, &err), VT_ERR_ARGUMENT);
+    char other[64];
+    size_t bytes;
+    snprintf(other, sizeof other, "%s/other", folder);
+    FILE *file = fopen(other, "wb");
+    assert_true(file && fputs("GGUF and more", file) > 0 && fclose(file) == 0);
+    assert_int_equal(vt_session_save(session, other, NULL, 0, &err), VT_ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "is not a saved session"));
+    unsigned char *kept = test_read_file(other, &bytes);
+    assert_string_equal((char *)kept, "GGUF and more");
+    free(kept);
+    unlink(other);
     vt_session_close(session);
     vt_model_close(model);
 }

@@ -254,6 +254,23 @@ static void check_piece(const vt_model *m, const vti_shard *shard, unsigned at,
     }
 }
 
+/* What alignment leaves free is zero: the same weights are to be the same bytes. */
+static void check_gaps(const vt_model *m, const vti_shard *shard)
+{
+    vti_shard_layout layout;
+    assert_true(vti_shard_source_lay_out(m->shards, shard->id, &layout));
+    for (unsigned i = 0; i < VTI_PIECES; i++) {
+        const vti_placed_piece *at = &layout.at[i];
+        if (!at->piece.rows) continue;
+        const unsigned char *bytes = (const unsigned char *)shard->memory + at->offset;
+        size_t used = vti_role_is_vector(at->piece.role)
+                          ? at->piece.cols * sizeof(float)
+                          : m->kernels.matmul[at->type].packed_bytes(at->piece.rows,
+                                                                     at->packed_cols);
+        for (; used < at->bytes; used++) assert_int_equal(bytes[used], 0);
+    }
+}
+
 static void check_contents(const test_model *shape, vti_precision precision, bool halves)
 {
     opened o = open_shape(shape);
@@ -269,6 +286,7 @@ static void check_contents(const test_model *shape, vti_precision precision, boo
             vti_shard_pieces(g, unit, i, form.source_grid, pieces);
             for (unsigned at = 0; at < VTI_PIECES; at++)
                 if (pieces[at].rows) check_piece(o.model, shard, at, &pieces[at]);
+            check_gaps(o.model, shard);
             vti_shard_free(o.model->memory, shard);
         }
     }
@@ -554,6 +572,38 @@ static void precisions_mix(void **state)
     }
 }
 
+/* Of shards that begin within a block of 256 columns, both parts are multiplied with what is theirs. */
+static void parted_blocks_compute(void **state)
+{
+    (void)state;
+    static float row[4096], out[TOKENS * MOST_D];
+    for (unsigned type = 0; type < TYPES; type++) {
+        test_model shape = blocky_shape("llama", type);
+        bench b;
+        vti_source wo;
+        double error = 0, size = 0;
+        open_bench(&b, &shape);
+        const vt_model *m = b.o.model;
+        run_unit(&b, 0, out);
+        assert_int_equal(vti_source_find(m->gguf, &m->hparams, VTI_ATTN_OUT, 0, &wo, NULL), VT_OK);
+        const vti_piece whole = {VTI_ATTN_OUT, 0, 0, wo.rows, 0, wo.cols};
+        for (uint32_t i = 0; i < wo.rows; i++) {
+            file_row(m, &wo, &whole, i, row);
+            for (uint32_t t = 0; t < TOKENS; t++) {
+                const float *mix = b.stage->mix + (size_t)t * vti_mix_width(&m->geometry);
+                double sum = 0;
+                for (uint32_t c = 0; c < wo.cols; c++) sum += (double)row[c] * mix[c];
+                double apart = out[(size_t)t * m->hparams.d + i] - sum;
+                error += apart * apart;
+                size += sum * sum;
+            }
+        }
+        if (!(sqrt(error / size) < 0.02)) /* INT8 activations */
+            fail_msg("type %u: off by %g", types[type].number, sqrt(error / size));
+        close_bench(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -565,6 +615,7 @@ int main(void)
         cmocka_unit_test(ragged_shards_are_padded),
         cmocka_unit_test(weights_that_are_no_numbers),
         cmocka_unit_test(shards_add_up_to_their_unit),
+        cmocka_unit_test(parted_blocks_compute),
         cmocka_unit_test(ragged_shards_add_up),
         cmocka_unit_test(precisions_mix),
     };
