@@ -58,7 +58,7 @@ static void sort_known(vti_shard_stock *s)
     if (s->known_count) qsort(s->known, s->known_count, sizeof *s->known, by_id_and_form);
 }
 
-/* Unsorted for now. */
+/* At the end; sort_known puts it where find_known looks. */
 static vt_status add_known(vti_shard_stock *s, const known_block *block, vt_error *err)
 {
     if (s->known_count == s->known_capacity) {
