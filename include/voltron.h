@@ -215,7 +215,7 @@ const char *vt_precision_name(vt_precision precision);
 typedef struct vt_pack_params {
     uint32_t threads;     /* that quantise and compress, 0: one per big core */
     uint32_t precisions;  /* bits 1 << VT_PRECISION_…; 0: all that the model offers */
-    const char *importance_path; /* what calibration wrote, for better rounding; or NULL */
+    const char *calibration_path; /* what calibration wrote, for better rounding; or NULL */
     bool (*cancelled)(void *user); /* asked often, in the calling thread; or NULL */
     void *user;
     vt_log log;
@@ -569,7 +569,7 @@ void vt_calibration_close(vt_calibration *calibration);
 void vt_calibration_get_stats(const vt_calibration *calibration, vt_calibration_stats *out);
 
 /* Writes what was counted so far, whole or not at all. ERR_ARGUMENT: nothing was; ERR_FORMAT: the
- * model's activations are not finite. The file is bound to the model; docs/importance.md has the
+ * model's activations are not finite. The file is bound to the model; docs/calibration.md has the
  * format. */
 vt_status vt_calibration_save(const vt_calibration *calibration, const char *path, vt_error *err);
 

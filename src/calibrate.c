@@ -2,13 +2,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "importance.h"
+#include "calibration.h"
 #include "session_internal.h"
 
 struct vt_calibration {
     vt_session *session;
-    vti_importance *importance; /* its means are not filled before they are written */
-    double *sums;               /* of squares, one for each of the importance's values */
+    vti_calibration *data; /* its means are not filled before they are written */
+    double *sums;          /* of squares, one for each of the data's values */
 };
 
 static uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -27,9 +27,9 @@ static void observe(void *user, uint32_t layer, vti_role role, uint32_t slice, c
 {
     vt_calibration *c = user;
     const vti_geometry *g = &c->session->model->geometry;
-    vti_importance_input *in = vti_importance_input_of(c->importance, layer, role, slice);
+    vti_calibration_input *in = vti_calibration_input_of(c->data, layer, role, slice);
     if (!in) return;
-    double *sums = c->sums + (in->mean - c->importance->values);
+    double *sums = c->sums + (in->mean - c->data->values);
     uint32_t own = in->cols;
     if (role == VTI_ATTN_OUT)
         own = g->hparams.heads / g->hparams.kv_heads * g->shard_kv_heads * g->hparams.head_dim;
@@ -64,9 +64,9 @@ vt_status vt_calibration_open(vt_session *session, vt_calibration **out, vt_erro
     vt_calibration *c = calloc(1, sizeof *c);
     if (!c) return vti_fail(err, VT_ERR_MEMORY, "no memory to calibrate");
     c->session = session;
-    vt_status status = vti_importance_new(&session->model->hparams, &c->importance, err);
+    vt_status status = vti_calibration_new(&session->model->hparams, &c->data, err);
     if (status == VT_OK) {
-        c->sums = calloc((size_t)c->importance->value_count, sizeof *c->sums);
+        c->sums = calloc((size_t)c->data->value_count, sizeof *c->sums);
         if (!c->sums) status = vti_fail(err, VT_ERR_MEMORY, "no memory to calibrate");
     }
     if (status != VT_OK) {
@@ -82,14 +82,14 @@ void vt_calibration_close(vt_calibration *c)
 {
     if (!c) return;
     if (c->sums) look(c, &(vti_observer){NULL, NULL});
-    vti_importance_free(c->importance);
+    vti_calibration_free(c->data);
     free(c->sums);
     free(c);
 }
 
 void vt_calibration_get_stats(const vt_calibration *c, vt_calibration_stats *out)
 {
-    const vti_importance *im = c->importance;
+    const vti_calibration *im = c->data;
     *out = (vt_calibration_stats){.tokens = im->inputs[0].tokens, .inputs = im->count};
     for (uint32_t i = 0; i < im->count; i++) out->unseen += im->inputs[i].tokens == 0;
 }
@@ -97,12 +97,12 @@ void vt_calibration_get_stats(const vt_calibration *c, vt_calibration_stats *out
 vt_status vt_calibration_save(const vt_calibration *c, const char *path, vt_error *err)
 {
     if (!path) return vti_fail(err, VT_ERR_ARGUMENT, "vt_calibration_save: path is NULL");
-    const vti_importance *im = c->importance;
+    const vti_calibration *im = c->data;
     if (!im->inputs[0].tokens)
         return vti_fail(err, VT_ERR_ARGUMENT, "nothing was computed that could be written to %s",
                         path);
     for (uint32_t i = 0; i < im->count; i++) {
-        const vti_importance_input *in = &im->inputs[i];
+        const vti_calibration_input *in = &im->inputs[i];
         const double *sums = c->sums + (in->mean - im->values);
         for (uint32_t col = 0; in->tokens && col < in->cols; col++) {
             in->mean[col] = (float)(sums[col] / (double)in->tokens);
@@ -114,5 +114,5 @@ vt_status vt_calibration_save(const vt_calibration *c, const char *path, vt_erro
     }
     vti_model_identity identity;
     vti_model_get_identity(c->session->model, &identity);
-    return vti_importance_save(im, path, &identity, err);
+    return vti_calibration_save(im, path, &identity, err);
 }

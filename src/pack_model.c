@@ -1,7 +1,7 @@
 /* pack_model.c: vt_pack. */
 #include <sys/stat.h>
 
-#include "importance.h"
+#include "calibration.h"
 #include "model.h"
 #include "pack.h"
 
@@ -24,29 +24,29 @@ static vt_status check_output(const vt_model *model, const char *path, vt_error 
     return vti_fail(err, VT_ERR_ARGUMENT, "%s is the model itself; choose another name", path);
 }
 
-static vt_status check_importance(const vt_model *model, vt_error *err)
+static vt_status check_rounding(const vt_model *model, vt_error *err)
 {
     if (!model->store && model->builder.own < VTI_PRECISION_I4) return VT_OK;
     return vti_fail(err, VT_ERR_ARGUMENT,
-                    "%s: nothing of it is rounded, so importance would change nothing; it is for "
-                    "GGUF files with more than about 4 bits per weight",
+                    "%s: nothing of it is rounded, so a calibration would change nothing; it is "
+                    "for GGUF files with more than about 4 bits per weight",
                     vti_gguf_name(model->gguf));
 }
 
-static vt_status pack_with_importance(const vt_model *model, const vti_model_identity *identity,
-                                      const char *path, const vt_pack_params *params,
-                                      vt_error *err)
+static vt_status pack_calibrated(const vt_model *model, const vti_model_identity *identity,
+                                 const char *path, const vt_pack_params *params,
+                                 vt_error *err)
 {
     vti_shard_builder builder;
-    vti_importance *importance;
-    VTI_TRY(check_importance(model, err));
-    VTI_TRY(vti_importance_load(params->importance_path, &model->hparams, identity, &importance,
-                                err));
+    vti_calibration *calibration;
+    VTI_TRY(check_rounding(model, err));
+    VTI_TRY(vti_calibration_load(params->calibration_path, &model->hparams, identity, &calibration,
+                                 err));
     const vti_shard_source *source = source_of(model, &builder);
-    builder.importance = vti_importance_of;
-    builder.importance_user = importance;
+    builder.importance = vti_calibration_of;
+    builder.importance_user = calibration;
     vt_status status = vti_pack(source, model->gguf, identity, path, params, err);
-    vti_importance_free(importance);
+    vti_calibration_free(calibration);
     return status;
 }
 
@@ -64,7 +64,7 @@ vt_status vt_pack(const vt_model *model, const char *path, const vt_pack_params 
                         vti_gguf_name(model->gguf));
     VTI_TRY(check_output(model, path, err));
     vti_model_get_identity(model, &identity);
-    if (!params->importance_path)
+    if (!params->calibration_path)
         return vti_pack(source_of(model, &builder), model->gguf, &identity, path, params, err);
-    return pack_with_importance(model, &identity, path, params, err);
+    return pack_calibrated(model, &identity, path, params, err);
 }

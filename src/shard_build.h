@@ -7,14 +7,15 @@
 #include "shard.h"
 
 /* Importance of the input channels of a matrix, `cols` numbers; NULL: all alike. */
-typedef const float *vti_importance_fn(void *user, uint32_t layer, vti_role role, uint32_t slice);
+typedef const float *vti_column_weights_fn(void *user, uint32_t layer, vti_role role,
+                                           uint32_t slice);
 
 typedef struct vti_shard_builder {
     vti_shard_source source; /* the builder is its `self` */
     const vt_gguf *gguf;
     vti_precision own;       /* what the file's own types count as; smaller ones are made of them */
     bool halves;             /* matrices of F32 become F16; without, they stay what they are */
-    vti_importance_fn *importance; /* for quantising; may be NULL */
+    vti_column_weights_fn *importance; /* for quantising; may be NULL */
     void *importance_user;
 } vti_shard_builder;
 

@@ -24,18 +24,18 @@ static void calibrate_and_pack(void **state)
     test_cli_expect("RUN calibrate --text - -o $DIR/again <$DIR/text && cmp $DIR/im $DIR/again", 0,
                     "25 inputs of matrices", NULL);
     test_cli_expect("RUN pack -o $DIR/a.vts --precision I4", 0, NULL, NULL);
-    test_cli_expect("RUN pack -o $DIR/b.vts --precision I4 --importance $DIR/im && "
+    test_cli_expect("RUN pack -o $DIR/b.vts --precision I4 --calibration $DIR/im && "
                     "RUN verify $DIR/b.vts && ! cmp -s $DIR/a.vts $DIR/b.vts", 0, NULL, NULL);
     /* A store is the same model. */
     test_cli_expect("RUN calibrate -m $DIR/a.vts --text $DIR/text -o $DIR/of-store && "
-                    "RUN pack -o $DIR/c.vts --precision I4 --importance $DIR/of-store", 0, NULL,
+                    "RUN pack -o $DIR/c.vts --precision I4 --calibration $DIR/of-store", 0, NULL,
                     NULL);
-    test_cli_expect("RUN pack $DIR/a.vts -o $DIR/c.vts --importance $DIR/im", 2, NULL,
+    test_cli_expect("RUN pack $DIR/a.vts -o $DIR/c.vts --calibration $DIR/im", 2, NULL,
                     "nothing of it is rounded");
-    test_cli_expect("RUN pack -o $DIR/x.vts --importance $DIR/text; [ $? = 4 ] && ! ls $DIR/x.vts*",
-                    0, NULL, "this is not a calibration file");
+    test_cli_expect("RUN pack -o $DIR/x.vts --calibration $DIR/text; "
+                    "[ $? = 4 ] && ! ls $DIR/x.vts*", 0, NULL, "this is not a calibration file");
     test_cli_expect("head -c 500 $DIR/im >$DIR/cut; "
-                    "RUN pack -o $DIR/x.vts --importance $DIR/cut", 4, NULL, "damaged");
+                    "RUN pack -o $DIR/x.vts --calibration $DIR/cut", 4, NULL, "damaged");
     test_cli_expect("rm $DIR/text $DIR/im $DIR/again $DIR/of-store $DIR/cut $DIR/*.vts", 0, NULL,
                     NULL);
 }

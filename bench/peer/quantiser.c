@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "../../src/gguf.h"
-#include "../../src/importance.h"
+#include "../../src/calibration.h"
 #include "../../src/quantize.h"
 #include "../../src/quantize_search.h"
 #include "../../src/weight_types.h"
@@ -161,25 +161,26 @@ static void run_rows(void)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-static const float *importance_of(vti_importance *im, const char *name, uint32_t layers)
+static const float *importance_of(vti_calibration *im, const char *name, uint32_t layers)
 {
     vti_role role = VTI_OUTPUT;
     bool in_layer = strncmp(name, "blk.", LAYER_NAME) == 0;
     uint32_t layer = in_layer ? (uint32_t)atoi(name + LAYER_NAME) : layers;
     if (!im || (in_layer && !vti_role_find(strchr(name + LAYER_NAME, '.') + 1, true, &role)))
         return NULL;
-    return vti_importance_of(im, layer, role, 0);
+    return vti_calibration_of(im, layer, role, 0);
 }
 
-static vti_importance *open_importance(const char *path, const vt_gguf *gguf, vti_hparams *hparams)
+static vti_calibration *open_calibration(const char *path, const vt_gguf *gguf,
+                                         vti_hparams *hparams)
 {
-    vti_importance *im;
+    vti_calibration *im;
     vti_model_identity identity;
     vt_error err;
     need(vti_hparams_read(gguf, hparams, &err), &err);
     if (!path) return NULL;
     vti_model_identity_of(gguf, &identity);
-    need(vti_importance_load(path, hparams, &identity, &im, &err), &err);
+    need(vti_calibration_load(path, hparams, &identity, &im, &err), &err);
     return im;
 }
 
@@ -205,8 +206,8 @@ static void run_file(char **args, who which, const char *calibration, const char
     loss sum = {0};
     need(vt_gguf_open(args[0], &source, &err), &err);
     need(vt_gguf_open(args[1], &typed, &err), &err);
-    vti_importance *im = open_importance(calibration, source, &p);
-    vti_importance *judge = open_importance(for_losses ? for_losses : calibration, source, &p);
+    vti_calibration *im = open_calibration(calibration, source, &p);
+    vti_calibration *judge = open_calibration(for_losses ? for_losses : calibration, source, &p);
     unsigned char *file = read_file(args[1], &bytes);
     for (uint64_t i = 0; i < vt_gguf_tensor_count(typed); i++) {
         vt_gguf_tensor entry;

@@ -6,7 +6,7 @@
 #include "inspect.h"
 
 typedef struct pack_options {
-    const char *output, *precisions, *importance;
+    const char *output, *precisions, *calibration;
     uint32_t threads;
     bool json, verbose;
 } pack_options;
@@ -78,7 +78,7 @@ static int pack(const char *path, const pack_options *o)
     model = cli_open_model(path, &model_params, &code);
     if (!model) return code;
     params.threads = o->threads;
-    params.importance_path = o->importance;
+    params.calibration_path = o->calibration;
     params.cancelled = cancelled;
     params.progress = cli_progress_callback(&progress);
     cli_catch_interrupts();
@@ -101,7 +101,7 @@ static int run(int argc, char **argv)
         {"output", 'o', CLI_STRING, &o.output, 0, 0, "FILE", "the store to write (NAME.vts)"},
         {"precision", 0, CLI_STRING, &o.precisions, 0, 0, "F16,I8,I4",
          "which of them (default: all that the model offers)"},
-        {"importance", 0, CLI_STRING, &o.importance, 0, 0, "FILE",
+        {"calibration", 0, CLI_STRING, &o.calibration, 0, 0, "FILE",
          "what \"calibrate\" measured, for better rounding"},
         {"threads", 'T', CLI_U32, &o.threads, 1, 256, "N",
          "threads that quantise and compress (default: one per big core)"},
@@ -118,7 +118,7 @@ static int run(int argc, char **argv)
 const cli_command cli_pack = {
     "pack",
     "Write a model as a shard store: every piece, at every precision, loadable alone.",
-    "pack [FILE.gguf] -o FILE.vts [--precision F16,I8,I4] [--importance FILE]",
+    "pack [FILE.gguf] -o FILE.vts [--precision F16,I8,I4] [--calibration FILE]",
     run,
     "Without FILE the small story model in this program is packed. The store appears whole or not\n"
     "at all; one of that name is replaced, any other file is not.",

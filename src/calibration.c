@@ -1,4 +1,4 @@
-#include "importance.h"
+#include "calibration.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,15 +14,15 @@ enum { OF_ATTN, OF_ATTN_OUT, OF_FFN, OF_FFN_DOWN, OF_EXPERTS };
 
 static uint32_t inputs_of_layer(uint32_t experts) { return OF_EXPERTS + 2 * experts; }
 
-static void add_input(vti_importance *im, const vti_hparams *p, vti_role role, uint32_t layer,
+static void add_input(vti_calibration *im, const vti_hparams *p, vti_role role, uint32_t layer,
                       uint32_t slice)
 {
     uint32_t cols = vti_role_shape_of(p, role).cols;
-    im->inputs[im->count++] = (vti_importance_input){role, layer, slice, cols, 0, NULL};
+    im->inputs[im->count++] = (vti_calibration_input){role, layer, slice, cols, 0, NULL};
     im->value_count += cols;
 }
 
-static void list_inputs(vti_importance *im, const vti_hparams *p)
+static void list_inputs(vti_calibration *im, const vti_hparams *p)
 {
     for (uint32_t layer = 0; layer < p->layers; layer++) {
         add_input(im, p, VTI_ATTN_Q, layer, 0);
@@ -37,11 +37,11 @@ static void list_inputs(vti_importance *im, const vti_hparams *p)
     add_input(im, p, VTI_OUTPUT, p->layers, 0);
 }
 
-vt_status vti_importance_new(const vti_hparams *hparams, vti_importance **out, vt_error *err)
+vt_status vti_calibration_new(const vti_hparams *hparams, vti_calibration **out, vt_error *err)
 {
     *out = NULL;
-    vti_importance *im = calloc(1, sizeof *im);
-    if (!im) return vti_fail(err, VT_ERR_MEMORY, "no memory for importances");
+    vti_calibration *im = calloc(1, sizeof *im);
+    if (!im) return vti_fail(err, VT_ERR_MEMORY, "no memory for a calibration");
     im->layers = hparams->layers;
     im->experts = hparams->experts;
     size_t count = (size_t)im->layers * inputs_of_layer(im->experts) + 1;
@@ -49,8 +49,8 @@ vt_status vti_importance_new(const vti_hparams *hparams, vti_importance **out, v
     if (im->inputs) list_inputs(im, hparams);
     im->values = calloc((size_t)im->value_count + 1, sizeof *im->values);
     if (!im->inputs || !im->values) {
-        vti_importance_free(im);
-        return vti_fail(err, VT_ERR_MEMORY, "no memory for importances");
+        vti_calibration_free(im);
+        return vti_fail(err, VT_ERR_MEMORY, "no memory for a calibration");
     }
     float *at = im->values;
     for (uint32_t i = 0; i < im->count; i++) {
@@ -61,12 +61,12 @@ vt_status vti_importance_new(const vti_hparams *hparams, vti_importance **out, v
     return VT_OK;
 }
 
-void vti_importance_free(vti_importance *importance)
+void vti_calibration_free(vti_calibration *calibration)
 {
-    if (!importance) return;
-    free(importance->inputs);
-    free(importance->values);
-    free(importance);
+    if (!calibration) return;
+    free(calibration->inputs);
+    free(calibration->values);
+    free(calibration);
 }
 
 /* Place of a role's input among those of its layer; -1 if it has none there. */
@@ -85,8 +85,8 @@ static int place_of(vti_role role, uint32_t slice)
     }
 }
 
-vti_importance_input *vti_importance_input_of(const vti_importance *im, uint32_t layer,
-                                              vti_role role, uint32_t slice)
+vti_calibration_input *vti_calibration_input_of(const vti_calibration *im, uint32_t layer,
+                                                vti_role role, uint32_t slice)
 {
     if (role == VTI_OUTPUT) return &im->inputs[im->count - 1];
     int place = place_of(role, slice);
@@ -95,9 +95,9 @@ vti_importance_input *vti_importance_input_of(const vti_importance *im, uint32_t
     return &im->inputs[layer * inputs_of_layer(im->experts) + (uint32_t)place];
 }
 
-const float *vti_importance_of(void *importance, uint32_t layer, vti_role role, uint32_t slice)
+const float *vti_calibration_of(void *calibration, uint32_t layer, vti_role role, uint32_t slice)
 {
-    const vti_importance_input *in = vti_importance_input_of(importance, layer, role, slice);
+    const vti_calibration_input *in = vti_calibration_input_of(calibration, layer, role, slice);
     return in && in->tokens ? in->mean : NULL;
 }
 
@@ -114,8 +114,8 @@ vt_status vt_calibration_check_path(const char *path, vt_error *err)
 }
 static const char what[] = "calibration file";
 
-vt_status vti_importance_save(const vti_importance *im, const char *path,
-                              const vti_model_identity *identity, vt_error *err)
+vt_status vti_calibration_save(const vti_calibration *im, const char *path,
+                               const vti_model_identity *identity, vt_error *err)
 {
     vti_save_writer *w;
     VTI_TRY(vti_save_writer_open(path, prefix, KIND, &w, err));
@@ -123,7 +123,7 @@ vt_status vti_importance_save(const vti_importance *im, const char *path,
     vti_save_write(w, identity->weights, sizeof identity->weights);
     vti_save_write_u32(w, im->count);
     for (uint32_t i = 0; i < im->count; i++) {
-        const vti_importance_input *in = &im->inputs[i];
+        const vti_calibration_input *in = &im->inputs[i];
         vti_save_write_u32(w, (uint32_t)in->role);
         vti_save_write_u32(w, in->layer);
         vti_save_write_u32(w, in->slice);
@@ -149,7 +149,7 @@ static vt_status check_identity(vti_save_reader *r, const char *path,
                     path, what, shape ? "weights" : "hyperparameters or tokenizer");
 }
 
-static vt_status read_input(vti_save_reader *r, vti_importance_input *in, vt_error *err)
+static vt_status read_input(vti_save_reader *r, vti_calibration_input *in, vt_error *err)
 {
     uint32_t found[4];
     for (int i = 0; i < 4; i++) VTI_TRY(vti_save_read_u32(r, &found[i], err));
@@ -161,14 +161,14 @@ static vt_status read_input(vti_save_reader *r, vti_importance_input *in, vt_err
     bool zero = true;
     for (uint32_t c = 0; c < in->cols; c++) {
         if (!isfinite(in->mean[c]) || in->mean[c] < 0)
-            return vti_save_damaged(r, "an importance is no number, or negative", err);
+            return vti_save_damaged(r, "a mean square is no number, or negative", err);
         zero = zero && in->mean[c] == 0;
     }
     if (in->tokens || zero) return VT_OK;
-    return vti_save_damaged(r, "an input that was never seen has an importance", err);
+    return vti_save_damaged(r, "an input that was never seen has mean squares", err);
 }
 
-static vt_status read_inputs(vti_save_reader *r, vti_importance *im, vt_error *err)
+static vt_status read_inputs(vti_save_reader *r, vti_calibration *im, vt_error *err)
 {
     uint32_t count;
     VTI_TRY(vti_save_read_u32(r, &count, err));
@@ -177,19 +177,19 @@ static vt_status read_inputs(vti_save_reader *r, vti_importance *im, vt_error *e
     return vti_save_read_end(r, err);
 }
 
-vt_status vti_importance_load(const char *path, const vti_hparams *hparams,
-                              const vti_model_identity *identity, vti_importance **out,
-                              vt_error *err)
+vt_status vti_calibration_load(const char *path, const vti_hparams *hparams,
+                               const vti_model_identity *identity, vti_calibration **out,
+                               vt_error *err)
 {
     vti_save_reader *r;
     *out = NULL;
     VTI_TRY(vti_save_reader_open(path, what, prefix, &r, err));
-    vt_status status = vti_importance_new(hparams, out, err);
+    vt_status status = vti_calibration_new(hparams, out, err);
     if (status == VT_OK) status = check_identity(r, path, identity, err);
     if (status == VT_OK) status = read_inputs(r, *out, err);
     vti_save_reader_close(r);
     if (status == VT_OK) return VT_OK;
-    vti_importance_free(*out);
+    vti_calibration_free(*out);
     *out = NULL;
     return status;
 }

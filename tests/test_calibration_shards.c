@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/importance.h"
+#include "../src/calibration.h"
 #include "../src/shard_build.h"
 #include "../src/tensor_source.h"
 #include "model_builder.h"
@@ -18,7 +18,7 @@ typedef struct fixture {
     vt_gguf *gguf;
     vti_kernels kernels;
     vti_geometry geometry;
-    vti_importance *importance;
+    vti_calibration *importance;
     vti_shard_builder builders[BUILDERS];
 } fixture;
 
@@ -36,26 +36,26 @@ static void open_fixture(fixture *f, const char *arch)
     f->bytes = test_model_build(&m, &bytes);
     if (vti_gguf_open_memory(f->bytes, bytes, "model", &f->gguf, &err) != VT_OK ||
         vti_hparams_read(f->gguf, &p, &err) != VT_OK ||
-        vti_importance_new(&p, &f->importance, &err) != VT_OK)
+        vti_calibration_new(&p, &f->importance, &err) != VT_OK)
         fail_msg("%s", err.message);
     vti_kernels_init(&f->kernels, 0);
     vti_geometry_init(&f->geometry, &p, false);
     for (int i = 0; i < BUILDERS; i++)
         vti_shard_builder_init(&f->builders[i], f->gguf, &f->geometry, &f->kernels,
                                VTI_PRECISION_F16);
-    f->builders[1].importance = vti_importance_of;
+    f->builders[1].importance = vti_calibration_of;
     f->builders[1].importance_user = f->importance;
 }
 
 static void close_fixture(fixture *f)
 {
-    vti_importance_free(f->importance);
+    vti_calibration_free(f->importance);
     vt_gguf_close(f->gguf);
     free(f->bytes);
 }
 
 /* Few channels matter much, in every input others. */
-static void invent_importance(vti_importance *im)
+static void invent_importance(vti_calibration *im)
 {
     test_random random = {17};
     for (uint32_t i = 0; i < im->count; i++) {
@@ -75,7 +75,7 @@ static double piece_loss(const fixture *f, uint32_t unit, const vti_placed_piece
     vti_source source;
     vt_error err;
     uint32_t layer = vti_unit_layer(unit);
-    const float *importance = vti_importance_of(f->importance, layer, piece->role, piece->slice);
+    const float *importance = vti_calibration_of(f->importance, layer, piece->role, piece->slice);
     if (!importance) fail_msg("%s has no importance", vti_role_name(piece->role));
     vti_role role = piece->role == VTI_OUTPUT ? VTI_TOKEN_EMBD : piece->role;
     if (vti_source_find(f->gguf, &f->geometry.hparams, role, layer, &source, &err) != VT_OK)

@@ -1,17 +1,17 @@
-/* fuzz_importance.c: any calibration file for the default model (run from the repository's root). The
- * first byte says what the rest is:
+/* fuzz_calibration.c: any calibration file for the default model (run from the repository's
+ * root). The first byte says what the rest is:
  *   0: a file
  *   1: the inside of one, which gets the right model's hashes and a right checksum
  *   2: the same with the hashes it has
  * Ends the process where loading breaks a promise. */
-#include "importance_file.h"
+#include "calibration_file.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../src/importance.h"
+#include "../../src/calibration.h"
 
 #define DEFAULT_MODEL "src/assets/stories-4m-f16.gguf"
 
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 static void require(bool condition, const char *what)
 {
     if (condition) return;
-    fprintf(stderr, "fuzz_importance: broken promise: %s\n", what);
+    fprintf(stderr, "fuzz_calibration: broken promise: %s\n", what);
     abort();
 }
 
@@ -38,7 +38,7 @@ static const vti_hparams *open_model(vti_model_identity *identity)
     return &hparams;
 }
 
-static void check(const vti_importance *im)
+static void check(const vti_calibration *im)
 {
     for (uint32_t i = 0; i < im->count; i++)
         for (uint32_t c = 0; c < im->inputs[i].cols; c++)
@@ -51,16 +51,16 @@ static void load_bytes(const uint8_t *file, size_t bytes)
 {
     char path[64];
     vti_model_identity identity;
-    vti_importance *im;
+    vti_calibration *im;
     vt_error err = {.message = ""};
     const vti_hparams *hparams = open_model(&identity);
-    int memory = memfd_create("importance", MFD_CLOEXEC);
+    int memory = memfd_create("calibration", MFD_CLOEXEC);
     require(memory >= 0 && write(memory, file, bytes) == (ssize_t)bytes, "memory for a file");
     snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
-    vt_status status = vti_importance_load(path, hparams, &identity, &im, &err);
+    vt_status status = vti_calibration_load(path, hparams, &identity, &im, &err);
     require(status == VT_OK || (!im && err.message[0]), "an error has a message");
     if (status == VT_OK) check(im);
-    vti_importance_free(im);
+    vti_calibration_free(im);
     close(memory);
 }
 
@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         open_model(&own);
         memcpy(body, &own, sizeof own);
     }
-    uint8_t *file = importance_file_pack(body, body_bytes, &packed_bytes);
+    uint8_t *file = calibration_file_pack(body, body_bytes, &packed_bytes);
     load_bytes(file, packed_bytes);
     free(file);
     free(body);

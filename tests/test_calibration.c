@@ -1,4 +1,4 @@
-/* Importance: what a calibration counts, against an oracle; its files, whole and damaged. */
+/* Calibration: what a calibration counts, against an oracle; its files, whole and damaged. */
 #include "support.h"
 
 #include <math.h>
@@ -9,13 +9,13 @@
 #include <unistd.h>
 
 #include "../src/gguf.h"
-#include "../src/importance.h"
+#include "../src/calibration.h"
 #include "../src/model_identity.h"
-#include "fuzz/importance_file.h"
+#include "fuzz/calibration_file.h"
 #include "model_builder.h"
 #include "voltron.h"
 
-static char folder[] = "/tmp/voltron-importance-XXXXXX";
+static char folder[] = "/tmp/voltron-calibration-XXXXXX";
 
 static const char *in_folder(const char *name)
 {
@@ -123,11 +123,11 @@ static void calibrate(opened *o, const char *path)
     vt_calibration_close(c);
 }
 
-static vti_importance *load(const opened *o, const char *path)
+static vti_calibration *load(const opened *o, const char *path)
 {
-    vti_importance *im;
+    vti_calibration *im;
     vt_error err;
-    if (vti_importance_load(path, &o->hparams, &o->identity, &im, &err) != VT_OK)
+    if (vti_calibration_load(path, &o->hparams, &o->identity, &im, &err) != VT_OK)
         fail_msg("%s", err.message);
     return im;
 }
@@ -185,7 +185,7 @@ static bool is_chosen(const opened *o, const double *x, uint32_t e)
 }
 
 /* One token's input of `in`; false if it does not get there. */
-static bool oracle(const opened *o, double *x, vt_token token, const vti_importance_input *in)
+static bool oracle(const opened *o, double *x, vt_token token, const vti_calibration_input *in)
 {
     double normed[64];
     const vti_hparams *p = &o->hparams;
@@ -209,7 +209,7 @@ static bool oracle(const opened *o, double *x, vt_token token, const vti_importa
     }
 }
 
-static void check_input(const opened *o, const vti_importance_input *in)
+static void check_input(const opened *o, const vti_calibration_input *in)
 {
     double sums[128] = {0}, x[128];
     uint64_t tokens = 0;
@@ -231,15 +231,15 @@ static void counts_what_matrices_meet(void **state)
 {
     (void)state;
     for (int experts = 0; experts < 2; experts++) {
-        const char *path = in_folder("still.gguf"), *file = in_folder("still.importance");
+        const char *path = in_folder("still.gguf"), *file = in_folder("still.calibration");
         test_model m = still_model(experts);
         test_model_write(&m, path);
         opened o = open_file(path, 16, 2);
         calibrate(&o, file);
-        vti_importance *im = load(&o, file);
+        vti_calibration *im = load(&o, file);
         assert_int_equal(im->count, experts ? 5 + 2 * m.experts : 5);
         for (uint32_t i = 0; i < im->count; i++) check_input(&o, &im->inputs[i]);
-        vti_importance_free(im);
+        vti_calibration_free(im);
         close_file(&o);
         unlink(path);
         unlink(file);
@@ -259,13 +259,13 @@ static void batches_and_threads_do_not_matter(void **state)
         opened o = open_file(path, 1, 1), other = open_file(path, 24, 3);
         calibrate(&o, first);
         calibrate(&other, second);
-        vti_importance *x = load(&o, first), *y = load(&other, second);
+        vti_calibration *x = load(&o, first), *y = load(&other, second);
         for (uint64_t i = 0; i < x->value_count; i++)
             if (!(fabsf(x->values[i] - y->values[i]) <= 1e-3f * x->values[i] + 1e-12f))
                 fail_msg("%s, value %d: %g, %g", archs[a], (int)i, (double)x->values[i],
                          (double)y->values[i]);
-        vti_importance_free(x);
-        vti_importance_free(y);
+        vti_calibration_free(x);
+        vti_calibration_free(y);
         close_file(&o);
         close_file(&other);
         unlink(path);
@@ -279,29 +279,29 @@ static void matrices_find_their_input(void **state)
     (void)state;
     vti_hparams p = {.arch = VTI_ARCH_QWEN2MOE, .layers = 3, .d = 64, .heads = 4, .kv_heads = 2,
                      .head_dim = 16, .ff = 96, .experts = 4, .expert_ff = 32, .vocab = 10};
-    vti_importance *im;
-    assert_int_equal(vti_importance_new(&p, &im, NULL), VT_OK);
+    vti_calibration *im;
+    assert_int_equal(vti_calibration_new(&p, &im, NULL), VT_OK);
     for (uint32_t i = 0; i < im->count; i++) {
-        vti_importance_input *in = &im->inputs[i];
-        assert_ptr_equal(vti_importance_input_of(im, in->layer, in->role, in->slice), in);
-        assert_null(vti_importance_of(im, in->layer, in->role, in->slice)); /* not seen */
+        vti_calibration_input *in = &im->inputs[i];
+        assert_ptr_equal(vti_calibration_input_of(im, in->layer, in->role, in->slice), in);
+        assert_null(vti_calibration_of(im, in->layer, in->role, in->slice)); /* not seen */
         in->tokens = 1;
-        assert_ptr_equal(vti_importance_of(im, in->layer, in->role, in->slice), in->mean);
+        assert_ptr_equal(vti_calibration_of(im, in->layer, in->role, in->slice), in->mean);
     }
     for (uint32_t layer = 0; layer < 3; layer++) {
-        const float *normed = vti_importance_of(im, layer, VTI_SHARED_GATE, 0);
-        assert_ptr_equal(vti_importance_of(im, layer, VTI_ATTN_V, 0),
-                         vti_importance_of(im, layer, VTI_ATTN_Q, 0));
-        assert_ptr_equal(vti_importance_of(im, layer, VTI_SHARED_UP, 0), normed);
-        assert_ptr_equal(vti_importance_of(im, layer, VTI_ROUTER, 0), normed);
-        assert_ptr_equal(vti_importance_of(im, layer, VTI_EXPERTS_UP, 2),
-                         vti_importance_of(im, layer, VTI_EXPERTS_GATE, 2));
+        const float *normed = vti_calibration_of(im, layer, VTI_SHARED_GATE, 0);
+        assert_ptr_equal(vti_calibration_of(im, layer, VTI_ATTN_V, 0),
+                         vti_calibration_of(im, layer, VTI_ATTN_Q, 0));
+        assert_ptr_equal(vti_calibration_of(im, layer, VTI_SHARED_UP, 0), normed);
+        assert_ptr_equal(vti_calibration_of(im, layer, VTI_ROUTER, 0), normed);
+        assert_ptr_equal(vti_calibration_of(im, layer, VTI_EXPERTS_UP, 2),
+                         vti_calibration_of(im, layer, VTI_EXPERTS_GATE, 2));
     }
-    assert_null(vti_importance_of(im, 0, VTI_EXPERTS_UP, 4));
-    assert_null(vti_importance_of(im, 3, VTI_ATTN_Q, 0));
-    assert_null(vti_importance_of(im, 0, VTI_ATTN_NORM, 0));
-    assert_null(vti_importance_of(im, 3, VTI_TOKEN_EMBD, 0));
-    vti_importance_free(im);
+    assert_null(vti_calibration_of(im, 0, VTI_EXPERTS_UP, 4));
+    assert_null(vti_calibration_of(im, 3, VTI_ATTN_Q, 0));
+    assert_null(vti_calibration_of(im, 0, VTI_ATTN_NORM, 0));
+    assert_null(vti_calibration_of(im, 3, VTI_TOKEN_EMBD, 0));
+    vti_calibration_free(im);
 }
 
 /* --- wrong use -------------------------------------------------------------------------------- */
@@ -370,7 +370,7 @@ static struct {
 static int make_file(void **state)
 {
     (void)state;
-    const char *path = in_folder("w.gguf"), *file = in_folder("w.importance");
+    const char *path = in_folder("w.gguf"), *file = in_folder("w.calibration");
     test_model m = test_model_of("qwen2");
     m.layers = 2;
     m.d = m.ff = 32;
@@ -379,7 +379,7 @@ static int make_file(void **state)
     whole.o = open_file(path, 8, 1);
     calibrate(&whole.o, file);
     whole.bytes = test_read_file(file, &whole.count);
-    whole.body = importance_file_unpack(whole.bytes, whole.count, &whole.body_count);
+    whole.body = calibration_file_unpack(whole.bytes, whole.count, &whole.body_count);
     unlink(path);
     unlink(file);
     return whole.body ? 0 : -1;
@@ -394,15 +394,15 @@ static int free_file(void **state)
     return 0;
 }
 
-static vt_status load_bytes(const unsigned char *bytes, size_t count, vti_importance **im,
+static vt_status load_bytes(const unsigned char *bytes, size_t count, vti_calibration **im,
                             vt_error *err)
 {
     char name[64];
-    int memory = memfd_create("importance", MFD_CLOEXEC);
+    int memory = memfd_create("calibration", MFD_CLOEXEC);
     assert_true(memory >= 0 && write(memory, bytes, count) == (ssize_t)count);
     snprintf(name, sizeof name, "/proc/self/fd/%d", memory);
     *err = (vt_error){0};
-    vt_status status = vti_importance_load(name, &whole.o.hparams, &whole.o.identity, im, err);
+    vt_status status = vti_calibration_load(name, &whole.o.hparams, &whole.o.identity, im, err);
     close(memory);
     assert_true((status == VT_OK) == (*im != NULL));
     assert_true(status == VT_OK || err->message[0]);
@@ -412,10 +412,10 @@ static vt_status load_bytes(const unsigned char *bytes, size_t count, vti_import
 static vt_status load_body(const unsigned char *body, size_t count, vt_error *err)
 {
     size_t bytes;
-    vti_importance *im;
-    unsigned char *file = importance_file_pack(body, count, &bytes);
+    vti_calibration *im;
+    unsigned char *file = calibration_file_pack(body, count, &bytes);
     vt_status status = load_bytes(file, bytes, &im, err);
-    vti_importance_free(im);
+    vti_calibration_free(im);
     free(file);
     return status;
 }
@@ -424,7 +424,7 @@ static void every_truncation_and_flip(void **state)
 {
     (void)state;
     vt_error err;
-    vti_importance *im, *right;
+    vti_calibration *im, *right;
     int accepted = 0;
     assert_int_equal(load_bytes(whole.bytes, whole.count, &right, &err), VT_OK);
     for (size_t at = 0; at < whole.count; at++) {
@@ -437,11 +437,11 @@ static void every_truncation_and_flip(void **state)
         /* zstd has a bit without meaning */
         if (status != VT_OK) fail_msg("byte %zu: %s", at, err.message);
         assert_memory_equal(im->values, right->values, right->value_count * sizeof(float));
-        vti_importance_free(im);
+        vti_calibration_free(im);
         accepted++;
     }
     assert_true(accepted < 3);
-    vti_importance_free(right);
+    vti_calibration_free(right);
 }
 
 /* Writes a number over the body at `at` and expects a refusal that says `text`. */
@@ -479,9 +479,9 @@ static void made_up_contents(void **state)
     memcpy(longer, whole.body, whole.body_count);
     assert_int_equal(load_body(longer, whole.body_count + 4, &err), VT_ERR_FORMAT);
     free(longer);
-    vti_importance *im;
-    assert_int_equal(vti_importance_load(in_folder("none"), &whole.o.hparams, &whole.o.identity,
-                                         &im, &err),
+    vti_calibration *im;
+    assert_int_equal(vti_calibration_load(in_folder("none"), &whole.o.hparams, &whole.o.identity,
+                                          &im, &err),
                      VT_ERR_IO);
     assert_null(im);
 }
