@@ -39,7 +39,8 @@ static void try_baseline(plan_search *s, vti_plan_search_kind kind)
     vti_plan *plan = &s->baseline;
     if (kind == VTI_SEARCH_SINGLE && !fits_on_one(s)) return;
     plan->units = s->units, plan->devices = s->devices;
-    vti_plan_baseline(s->request, kind, plan);
+    if (kind != VTI_SEARCH_LAYERS) vti_plan_baseline(s->request, kind, plan);
+    else if (!vti_plan_layers(&s->layers, s->request, false, plan)) return;
     const vti_plan_place *places = plan->place[VTI_DECODE];
     if (fits(s, places))
         vti_plan_offer(s, places, vti_plan_seconds(s->request, VTI_DECODE, places));
@@ -110,7 +111,7 @@ static void try_everything(plan_search *s)
         s->bound_s = s->best_s;
         return;
     }
-    for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind < VTI_SEARCHES; kind++) {
+    for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind <= VTI_SEARCH_AWARE_TP; kind++) {
         vti_plan_baseline(s->request, kind, &s->baseline);
         memcpy(s->draft, s->baseline.place[VTI_DECODE], s->units * sizeof *s->draft);
         repair_draft(s);

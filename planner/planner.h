@@ -118,6 +118,7 @@ typedef enum vti_plan_search_kind {
     VTI_SEARCH_EVEN_TP,
     VTI_SEARCH_AWARE_MP,
     VTI_SEARCH_AWARE_TP,
+    VTI_SEARCH_LAYERS, /* whole layers, split over a chain of devices as well as can be */
     VTI_SEARCHES
 } vti_plan_search_kind;
 

@@ -10,8 +10,8 @@ size_t vti_plan_scratch_bytes(void) { return sizeof(plan_search); }
 
 const char *vti_plan_search_name(vti_plan_search_kind kind)
 {
-    static const char *const names[VTI_SEARCHES] = {"dp",      "greedy",   "single", "even-mp",
-                                                    "even-tp", "aware-mp", "aware-tp"};
+    static const char *const names[VTI_SEARCHES] = {"dp",       "greedy",   "single",  "even-mp",
+                                                    "even-tp",  "aware-mp", "aware-tp", "layers"};
     return kind < VTI_SEARCHES ? names[kind] : NULL;
 }
 
@@ -127,6 +127,8 @@ bool vti_plan_search(const vti_plan_request *r, vti_plan_search_kind kind,
     if (kind == VTI_SEARCH_DP) {
         ((plan_search *)scratch)->warm = false;
         vti_plan_thorough(scratch, r, incumbent, plan);
+    } else if (kind == VTI_SEARCH_LAYERS) {
+        vti_plan_layers(&((plan_search *)scratch)->layers, r, true, plan);
     } else {
         vti_plan_baseline(r, kind, plan);
         vti_plan_baseline_prefill(r, kind, plan);

@@ -89,6 +89,19 @@ typedef struct plan_mixture {
     double part[VTI_PLAN_DEVICES_MAX + 1];
 } plan_mixture;
 
+enum { PLAN_LAYERS_MAX = (VTI_PLAN_UNITS_MAX - 2) / 2 };
+
+/* The search for the best split of layers: by the workers used and the last of the devices. */
+typedef struct plan_layers {
+    const vti_plan_request *request;
+    unsigned devices, layers;
+    double bytes[PLAN_LAYERS_MAX + 1]; /* of all layers before */
+    double seconds[VTI_PLAN_DEVICES_MAX][PLAN_LAYERS_MAX + 1];
+    double hop[VTI_PLAN_DEVICES_MAX][VTI_PLAN_DEVICES_MAX][PLAN_LAYERS_MAX + 1]; /* [from][to] */
+    double best[MASKS / 2][VTI_PLAN_DEVICES_MAX][PLAN_LAYERS_MAX + 1];
+    uint8_t begin[MASKS / 2][VTI_PLAN_DEVICES_MAX][PLAN_LAYERS_MAX + 1]; /* of the last run */
+} plan_layers;
+
 /* A search of one phase. In prefill, the places of decode are given and what they hold is free. */
 typedef struct plan_search {
     const vti_plan_request *request;
@@ -133,6 +146,7 @@ typedef struct plan_search {
     uint16_t labels[VTI_PLAN_UNITS_MAX][STATES_MAX];
     vti_plan_place draft[VTI_PLAN_UNITS_MAX];
     vti_plan baseline, probed;
+    plan_layers layers;
 } plan_search;
 
 /* --- search.c --------------------------------------------------------------------------------- */
@@ -191,6 +205,12 @@ double vti_plan_shard_bytes(const vti_plan_request *r, unsigned unit);
 void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan);
 void vti_plan_baseline_prefill(const vti_plan_request *r, vti_plan_search_kind kind,
                                vti_plan *plan);
+
+/* --- layers.c --------------------------------------------------------------------------------- */
+
+/* Fills the places of both phases with the best that fit. False if none fit; the places then are the
+ * nearest ones, if wanted. */
+bool vti_plan_layers(plan_layers *l, const vti_plan_request *r, bool nearest, vti_plan *plan);
 
 /* --- balance.c -------------------------------------------------------------------------------- */
 

@@ -106,7 +106,7 @@ static void same_bits_everywhere(void **state)
         const unsigned char *bytes = (const unsigned char *)&plan;
         for (size_t b = 0; b < sizeof plan; b++) digest = (digest ^ bytes[b]) * 0x100000001b3;
     }
-    if (digest != 0x562bb21ea7605923)
+    if (digest != 0x4b08dca69360b7cd)
         fail_msg("the digest is 0x%016llx", (unsigned long long)digest);
 }
 
