@@ -11,37 +11,46 @@ static void enter(vti_block *b, const vti_weights *weights, uint32_t unit)
 {
     b->unit = *vti_weights_unit(weights, unit);
     if (b->s->reader) b->unit.shard = vti_shard_reader_enter(b->s->reader, unit);
+    if (b->s->pruning) vti_prune_block(b, unit);
 }
 
-/* The layer's ATTN, then its FFN. */
-static void run_layer(vti_block *b, const vti_weights *weights, uint32_t layer)
+static void run_unit(vti_block *b, const vti_weights *weights, uint32_t unit)
 {
     const vti_hparams *p = &b->s->p.geometry->hparams;
-    b->local = vti_layer_is_local(p, layer);
-    enter(b, weights, vti_attn_unit(layer));
-    vti_attention_unit(b);
-    enter(b, weights, vti_ffn_unit(layer));
-    if (p->experts)
+    b->local = vti_layer_is_local(p, vti_unit_layer(unit));
+    enter(b, weights, unit);
+    if (unit == vti_attn_unit(vti_unit_layer(unit)))
+        vti_attention_unit(b);
+    else if (p->experts)
         vti_moe_unit(b);
     else
         vti_dense_unit(b);
 }
 
-void vti_stage_forward(vti_stage *s, float *h, uint32_t position, uint32_t tokens)
+void vti_stage_forward_units(vti_stage *s, uint32_t first, uint32_t count, float *h,
+                             uint32_t position, uint32_t tokens)
 {
     const vti_hparams *p = &s->p.geometry->hparams;
     const vti_weights *weights = s->p.weights;
-    uint32_t first = vti_unit_layer(weights->first);
-    vti_kv_cache_make_room(&s->cache, s->p.pool, position, tokens);
-    vti_rope_fill(&s->rope, p->rope_dims, position, tokens);
-    if (p->window) vti_rope_fill(&s->local_rope, p->rope_dims, position, tokens);
-    for (uint32_t layer = 0; layer < weights->count / 2; layer++) {
+    uint32_t first_layer = vti_unit_layer(weights->first);
+    if (count > 1 || first == vti_attn_unit(vti_unit_layer(first))) {
+        vti_kv_cache_make_room(&s->cache, s->p.pool, position, tokens);
+        vti_rope_fill(&s->rope, p->rope_dims, position, tokens);
+        if (p->window) vti_rope_fill(&s->local_rope, p->rope_dims, position, tokens);
+    }
+    for (uint32_t unit = first; unit < first + count; unit++) {
         vti_block block = {
-            .s = s, .layer = layer, .h = h, .position = position, .tokens = tokens,
+            .s = s, .layer = vti_unit_layer(unit) - first_layer, .h = h, .position = position,
+            .tokens = tokens,
         };
-        run_layer(&block, weights, first + layer);
+        run_unit(&block, weights, unit);
     }
     if (s->reader) vti_shard_reader_leave(s->reader);
+}
+
+void vti_stage_forward(vti_stage *s, float *h, uint32_t position, uint32_t tokens)
+{
+    vti_stage_forward_units(s, s->p.weights->first, s->p.weights->count, h, position, tokens);
 }
 
 void vti_end_sum(const vti_block *b, float *out)
@@ -125,10 +134,12 @@ static void norm_tokens(void *context, size_t begin, size_t end)
                                p->rms_eps);
 }
 
-vti_linear_input *vti_block_input(const vti_block *b, vti_role role, uint32_t slice, const float *x,
+vti_linear_input *vti_block_input(const vti_block *b, vti_role role, uint32_t slice, float *x,
                                   size_t stride, uint32_t tokens, uint32_t col, uint32_t cols)
 {
     vti_stage *s = b->s;
+    if (s->channel.unit != VTI_NO_UNIT)
+        vti_prune_input(b, role, slice, x, stride, tokens, col, cols);
     if (s->observer.input)
         s->observer.input(s->observer.user, vti_unit_layer(s->p.weights->first) + b->layer, role,
                           slice, x + col, stride, tokens, col, cols);

@@ -43,6 +43,8 @@ static void route_tokens(void *context, size_t begin, size_t end)
     const vti_hparams *p = &s->p.geometry->hparams;
     const vti_moe *m = &s->moe;
     for (size_t t = begin; t < end; t++) {
+        for (uint32_t e = 0; b->pruned && e < p->experts; e++)
+            if (b->pruned[e]) m->scores[t * p->experts + e] = -INFINITY;
         choose_experts(s, m->scores + t * p->experts, m->choice + t * p->experts_used,
                        m->weight + t * p->experts_used);
         float score = dot(s->norm + t * vti_padded(p->d),
@@ -83,7 +85,7 @@ static void gather_tokens(void *context, size_t begin, size_t end)
 /* --- experts --------------------------------------------------------------------------------- */
 
 /* Rows of x, one per slot and padded, become the inputs of the experts that have slots. */
-static void add_inputs(const vti_block *b, vti_role role, const float *x, uint32_t cols)
+static void add_inputs(const vti_block *b, vti_role role, float *x, uint32_t cols)
 {
     const vti_moe *m = &b->s->moe;
     uint32_t width = vti_padded(cols);

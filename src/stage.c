@@ -180,6 +180,7 @@ vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_err
     vti_stage *s = calloc(1, sizeof *s);
     if (!s) return vti_fail(err, VT_ERR_MEMORY, "no memory for a stage");
     s->p = *params;
+    s->channel.unit = VTI_NO_UNIT;
     s->family = vti_family_of(params->geometry->hparams.arch);
     vt_status status = open_scratch(s, params, err);
     if (status == VT_OK) status = open_cache(s, params, err);
@@ -200,6 +201,7 @@ void vti_stage_close(vti_stage *stage)
     vti_shard_reader_close(stage->reader);
     vti_kv_cache_close(&stage->cache);
     free(stage->memory);
+    free(stage->pruning);
     vti_budget_give(stage->p.budget, VTI_BUDGET_KV, stage->kv_bytes);
     vti_budget_give(stage->p.budget, VTI_BUDGET_SCRATCH, stage->scratch_bytes);
     free(stage);

@@ -34,6 +34,14 @@ typedef struct vti_moe {
     vti_linear_input **inputs; /* experts: of those with slots */
 } vti_moe;
 
+enum { VTI_NO_UNIT = UINT32_MAX };
+
+/* Which shards are left out, and what is left of the unit that runs. */
+typedef struct vti_pruning {
+    vti_shard **left; /* as many as the widest unit has, with what they share */
+    bool pruned[];    /* of all units, as in vti_weights.slots */
+} vti_pruning;
+
 /* Scratch buffers have room for `batch_tokens` rows. What is multiplied with weights has rows as
  * wide as the weights' packed columns: what is behind the numbers proper stays zero. */
 struct vti_stage {
@@ -57,6 +65,8 @@ struct vti_stage {
     void *memory;
     uint64_t scratch_bytes, kv_bytes; /* taken from the budget */
     vti_observer observer;
+    vti_pruning *pruning; /* NULL: nothing ever was */
+    vti_channel channel;  /* that is left out; unit VTI_NO_UNIT: none */
 };
 
 /* A step's tokens on their way through one unit. h: tokens × d, the residual stream. */
@@ -65,6 +75,7 @@ typedef struct vti_block {
     vti_unit unit;       /* its shards as they were when it began */
     uint32_t layer;      /* counted from the stage's first */
     bool local;          /* sees only its window */
+    const bool *pruned;  /* of its shards; NULL: none is */
     float *h;
     uint32_t position, tokens;
 } vti_block;
@@ -102,8 +113,15 @@ static inline const vti_tensor *vti_block_tensor(const vti_block *b, unsigned pi
 vti_linear_input *vti_norm_input(const vti_block *b, vti_role role);
 
 /* Another input, of `cols` columns from column `col` of the rows that begin at x. */
-vti_linear_input *vti_block_input(const vti_block *b, vti_role role, uint32_t slice, const float *x,
+vti_linear_input *vti_block_input(const vti_block *b, vti_role role, uint32_t slice, float *x,
                                   size_t stride, uint32_t tokens, uint32_t col, uint32_t cols);
+
+/* Takes out of the block's unit what is pruned. */
+void vti_prune_block(vti_block *b, uint32_t unit);
+
+/* Sets the channel that is left out to zero, if it is in this input. */
+void vti_prune_input(const vti_block *b, vti_role role, uint32_t slice, float *x, size_t stride,
+                     uint32_t tokens, uint32_t col, uint32_t cols);
 
 /* gate = activation(gate) * up, over `rows` rows of `cols`. */
 void vti_gate_rows(const vti_block *b, float *gate, const float *up, size_t rows, size_t cols);
