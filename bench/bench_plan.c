@@ -39,7 +39,9 @@ static void make_device(vti_plan_device *device, const device_class *class_)
                     .fixed = 10e-6,
                     .per_mac = (phase == VTI_DECODE ? 2 : 1) / (class_->macs_per_s * faster[p]),
                     .per_weight_byte = 1 / class_->bytes_per_s,
-                    .per_kv_byte = 1 / class_->bytes_per_s};
+                    .per_kv_byte = 1 / class_->bytes_per_s,
+                    .per_kv_mac = (phase == VTI_DECODE ? 2 : 1) /
+                                  (class_->macs_per_s * faster[p])};
 }
 
 /* Every second device is on the radio, the others are wired. */

@@ -19,7 +19,8 @@ static const char *check_device(const vti_plan_device *device)
             for (int phase = 0; phase < VTI_PHASES; phase++) {
                 const vti_plan_coefficients *c = &device->cost[k][p][phase];
                 if (!amount(c->fixed) || !amount(c->per_mac) || !amount(c->per_weight_byte) ||
-                    !amount(c->per_kv_byte))
+                    !amount(c->per_kv_byte) || !amount(c->per_kv_mac) || !amount(c->per_shard) ||
+                    !amount(c->per_value))
                     return "a device's cost coefficients must be finite and not negative";
             }
     return NULL;

@@ -44,7 +44,11 @@ typedef enum vti_plan_kind {
 
 /* Seconds of a unit's step; none is negative. */
 typedef struct vti_plan_coefficients {
-    double fixed, per_mac, per_weight_byte, per_kv_byte;
+    double fixed;
+    double per_mac, per_weight_byte; /* of the weights */
+    double per_kv_byte, per_kv_mac;  /* of attention */
+    double per_shard; /* that runs; of experts, whose weights are read */
+    double per_value; /* of the residual stream: width times tokens */
 } vti_plan_coefficients;
 
 typedef struct vti_plan_device {

@@ -53,12 +53,18 @@ static void random_device(vti_plan_device *device, test_random *random)
 {
     double mac = 1 / between(random, 2e9, 2e11), byte = 1 / between(random, 2e9, 6e10);
     double fixed = between(random, 1e-6, 1e-4);
+    test_random own = {random->state ^ 0x5eed}; /* leaves the other draws as they were */
     for (int k = 0; k < VTI_PLAN_KINDS; k++)
         for (int p = 0; p < VTI_PLAN_PRECISIONS; p++)
             for (int phase = 0; phase < VTI_PHASES; phase++)
                 device->cost[k][p][phase] = (vti_plan_coefficients){
-                    fixed, mac * between(random, 0.7, 1.4), byte * between(random, 0.7, 1.4),
-                    byte * between(random, 0.7, 1.4)};
+                    .fixed = fixed,
+                    .per_mac = mac * between(random, 0.7, 1.4),
+                    .per_weight_byte = byte * between(random, 0.7, 1.4),
+                    .per_kv_byte = byte * between(random, 0.7, 1.4),
+                    .per_kv_mac = mac * between(&own, 1, 10),
+                    .per_shard = fixed * between(&own, 0.001, 0.1),
+                    .per_value = byte * between(&own, 1, 4)};
 }
 
 static void random_class(vti_plan_class *class_, test_random *random, unsigned shards_max,
@@ -168,18 +174,19 @@ static double compute(const vti_plan_request *r, bool decode, unsigned u, unsign
     const vti_plan_coefficients *c =
         &r->cluster->device[d].cost[class_->kind][p][decode ? VTI_DECODE : VTI_PREFILL];
     double tokens = decode || class_->kind == VTI_PLAN_HEAD ? 1 : r->prompt_tokens;
-    double keys = decode ? r->context_tokens : r->prompt_tokens / 2;
     double read_rows = decode ? rows(r, u) : r->prompt_tokens;
-    if (class_->window > 0) keys = fmin(keys, class_->window);
+    double keys = decode ? read_rows : r->prompt_tokens / 2, window = class_->window;
+    if (!decode && window > 0 && window < r->prompt_tokens) /* a triangle, then whole windows */
+        keys = (window * window / 2 + window * (r->prompt_tokens - window)) / r->prompt_tokens;
     double work = share, read = share;
     if (class_->kind == VTI_PLAN_MOE) {
         double left = fmax(1, (double)class_->shards - r->pruned_shards);
         work = ceil(fmin(class_->active_shards, left) * share / left - 1e-9);
         read = fmin(share, tokens * work);
     }
-    return c->fixed + c->per_mac * tokens * (work * class_->macs +
-                                             share * class_->kv_macs * keys +
-                                             share * class_->always_macs) +
+    return c->fixed + c->per_value * tokens * class_->input_width + c->per_shard * read +
+           c->per_mac * tokens * (work * class_->macs + share * class_->always_macs) +
+           c->per_kv_mac * tokens * share * class_->kv_macs * keys +
            c->per_weight_byte * (read * class_->weight_bytes[p] + share * class_->always_bytes[p]) +
            c->per_kv_byte * share * class_->kv_bytes * read_rows;
 }

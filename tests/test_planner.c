@@ -47,7 +47,8 @@ static void every_plan(void **state)
             bool fits = plan_with(&c, kind, &other);
             check(&c, &other, i);
             any |= fits;
-            if (fits && (!found || dp.tpot_s > other.tpot_s))
+            /* Equal plans may differ in their last bits: sums in another order. */
+            if (fits && (!found || dp.tpot_s > other.tpot_s * (1 + 0x1p-48)))
                 fail_msg("case %u: %s is better than dp", i, vti_plan_search_name(kind));
         }
         feasible += found;
@@ -106,7 +107,7 @@ static void same_bits_everywhere(void **state)
         const unsigned char *bytes = (const unsigned char *)&plan;
         for (size_t b = 0; b < sizeof plan; b++) digest = (digest ^ bytes[b]) * 0x100000001b3;
     }
-    if (digest != 0x4b08dca69360b7cd)
+    if (digest != 0xc67be6d0bff0511d)
         fail_msg("the digest is 0x%016llx", (unsigned long long)digest);
 }
 
@@ -127,7 +128,9 @@ static void improve(planner_case *c, test_random *random)
             for (int phase = 0; phase < VTI_PHASES; phase++) {
                 vti_plan_coefficients *cost = &device->cost[k][p][phase];
                 cost->per_mac /= times, cost->per_weight_byte /= times;
+                cost->per_kv_mac /= times;
                 if (what == 3) cost->per_kv_byte /= times, cost->fixed /= times;
+                if (what == 3) cost->per_shard /= times, cost->per_value /= times;
             }
 }
 

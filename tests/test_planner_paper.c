@@ -25,7 +25,9 @@ static void set_device(vti_plan_device *device, double slower)
         for (int p = 0; p < VTI_PLAN_PRECISIONS; p++)
             for (int phase = 0; phase < VTI_PHASES; phase++)
                 device->cost[kind][p][phase] = (vti_plan_coefficients){
-                    20e-6 * slower, slower / 400e9, slower / 30e9, slower / 30e9};
+                    .fixed = 20e-6 * slower,
+                    .per_mac = slower / 400e9, .per_weight_byte = slower / 30e9,
+                    .per_kv_mac = slower / 400e9, .per_kv_byte = slower / 30e9};
 }
 
 /* Wi-Fi Direct near by, and where its signal is at -60 and at -70 dBm: all share one radio. */

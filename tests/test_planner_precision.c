@@ -19,6 +19,9 @@ static void order_costs(planner_case *c)
                     low->fixed = fmin(low->fixed, high->fixed);
                     low->per_mac = fmin(low->per_mac, high->per_mac);
                     low->per_kv_byte = fmin(low->per_kv_byte, high->per_kv_byte);
+                    low->per_kv_mac = fmin(low->per_kv_mac, high->per_kv_mac);
+                    low->per_shard = fmin(low->per_shard, high->per_shard);
+                    low->per_value = fmin(low->per_value, high->per_value);
                     low->per_weight_byte = fmin(low->per_weight_byte, high->per_weight_byte);
                 }
 }
