@@ -17,7 +17,8 @@ static vti_plan_place whole(const vti_plan_request *r, unsigned u, unsigned d)
 {
     bool head = vti_plan_class_of(r, u)->kind == VTI_PLAN_HEAD;
     if (u == 0) d = 0;
-    vti_plan_place place = {.home = (uint8_t)(head ? 0 : d), .wire = (uint8_t)r->wire};
+    vti_plan_place place = {.home = (uint8_t)(head ? 0 : d)};
+    place.wire = (uint8_t)vti_plan_unit_wire(r, u);
     place.shares[d] = (uint16_t)vti_plan_shards(r, u);
     return place;
 }
@@ -150,6 +151,7 @@ static bool again(const vti_plan_request *r, unsigned u, unsigned rooms[2][VTI_P
 {
     bool same = u > 2 && r->model->unit_class[u] == r->model->unit_class[u - 2] &&
                 r->precision[u] == r->precision[u - 2] &&
+                r->wire_lowered[u] == r->wire_lowered[u - 2] &&
                 memcmp(rooms[u % 2], room, sizeof rooms[0]) == 0;
     memcpy(rooms[u % 2], room, sizeof rooms[0]);
     return same;
@@ -168,7 +170,7 @@ static void search_tp(const vti_plan_request *r, bool aware, vti_plan *plan)
         if (again(r, u, rooms, room)) {
             *place = place[-2];
         } else {
-            *place = (vti_plan_place){.wire = (uint8_t)r->wire};
+            *place = (vti_plan_place){.wire = (uint8_t)vti_plan_unit_wire(r, u)};
             if (!aware || !balance(r, VTI_DECODE, u, all, room, place->shares))
                 even_shares(r, u, place->shares);
         }
@@ -185,7 +187,7 @@ static bool greedy_place(const vti_plan_request *r, vti_plan_phase phase, unsign
 {
     int fastest = -1;
     unsigned all = (1u << r->cluster->devices) - 1;
-    vti_plan_place tp = {.home = (uint8_t)from, .from = (uint8_t)from, .wire = (uint8_t)r->wire};
+    vti_plan_place tp = {.home = (uint8_t)from, .from = (uint8_t)from};
     for (unsigned d = 0; d < r->cluster->devices; d++) {
         if (room[d] < vti_plan_shards(r, u)) continue;
         if (fastest < 0 || whole_seconds(r, phase, u, d) <
@@ -193,6 +195,7 @@ static bool greedy_place(const vti_plan_request *r, vti_plan_phase phase, unsign
             fastest = (int)d;
     }
     if (vti_plan_class_of(r, u)->kind == VTI_PLAN_HEAD) tp.home = 0;
+    tp.wire = (uint8_t)vti_plan_unit_wire(r, u);
     bool spread = balance(r, phase, u, all, room, tp.shares);
     if (fastest >= 0) *place = whole(r, u, (unsigned)fastest);
     place->from = (uint8_t)from;

@@ -61,6 +61,8 @@ static const char *check_class(const vti_plan_class *class_)
 static const char *check_unit(const vti_plan_request *r, unsigned u)
 {
     if (r->model->unit_class[u] >= r->model->classes) return "a unit's class must be in the model";
+    if (r->wire_lowered[u] >= VTI_WIRES || vti_plan_unit_wire(r, u) >= VTI_WIRES)
+        return "a unit's wire precision cannot be lowered below I4";
     if (r->precision[u] >= VTI_PLAN_PRECISIONS) return "a unit's precision must be F16, I8 or I4";
     const vti_plan_class *class_ = vti_plan_class_of(r, u);
     if ((class_->kind == VTI_PLAN_EMBED) != (u == 0) ||
@@ -121,6 +123,17 @@ static const char *check_place(const vti_plan_request *r, unsigned u, const vti_
     return NULL;
 }
 
+static const char *check_replica(const vti_plan_request *r, const vti_plan *plan, unsigned u)
+{
+    unsigned replica = plan->replica[u];
+    if (replica == 0) return NULL;
+    if (replica > plan->devices) return "a replica must be on a device of the cluster";
+    if (vti_plan_kv_bytes(r, u) <= 0) return "a unit without KV rows has no replica of them";
+    return vti_plan_mask(&plan->place[VTI_DECODE][u]) == 1u << (replica - 1)
+               ? "a replica must be on another device than the rows"
+               : NULL;
+}
+
 static const char *check_pruned(const vti_plan_request *r, unsigned u, const uint64_t *pruned)
 {
     unsigned shards = vti_plan_class_of(r, u)->shards, count = 0;
@@ -168,6 +181,7 @@ const char *vti_plan_check_places(const vti_plan_request *r, const vti_plan *pla
             const vti_plan_place *places = plan->place[phase];
             wrong = check_place(r, u, &places[u], u ? vti_plan_holders(&places[u - 1]) : 1);
         }
+        if (!wrong) wrong = check_replica(r, plan, u);
         if (wrong) return wrong;
     }
     return NULL;

@@ -59,6 +59,16 @@ static bool same_shape(const plan_search *s, const vti_plan *plan)
     return true;
 }
 
+/* Its transfers are made as the request wants them. */
+static void try_incumbent(plan_search *s, const vti_plan *incumbent)
+{
+    if (!same_shape(s, incumbent) || !fits(s, incumbent->place[VTI_DECODE])) return;
+    memcpy(s->draft, incumbent->place[VTI_DECODE], s->units * sizeof *s->draft);
+    for (unsigned u = 1; u < s->units; u++)
+        s->draft[u].wire = (uint8_t)vti_plan_unit_wire(s->request, u);
+    vti_plan_offer(s, s->draft, vti_plan_seconds(s->request, VTI_DECODE, s->draft));
+}
+
 /* Whether all devices together have too little memory. */
 static bool hopeless(const plan_search *s)
 {
@@ -132,9 +142,7 @@ void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent)
 {
     if (hopeless(s)) return;
     vti_plan_add_uneven(s);
-    if (incumbent && same_shape(s, incumbent) && fits(s, incumbent->place[VTI_DECODE]))
-        vti_plan_offer(s, incumbent->place[VTI_DECODE],
-                       vti_plan_seconds(s->request, VTI_DECODE, incumbent->place[VTI_DECODE]));
+    if (incumbent) try_incumbent(s, incumbent);
     if (s->enough_s > 0) try_mixture(s, true);
     if (vti_plan_is_enough(s) || vti_plan_is_vain(s)) return;
     try_mixture(s, false);

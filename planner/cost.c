@@ -22,6 +22,11 @@ unsigned vti_plan_shards(const vti_plan_request *r, unsigned u)
     return r->pruned_shards < class_->shards ? class_->shards - r->pruned_shards : 1;
 }
 
+vti_plan_wire vti_plan_unit_wire(const vti_plan_request *r, unsigned u)
+{
+    return (vti_plan_wire)(r->wire + r->wire_lowered[u]);
+}
+
 /* --- computing -------------------------------------------------------------------------------- */
 
 static double unit_tokens(const vti_plan_request *r, vti_plan_phase phase, vti_plan_kind kind)
@@ -182,7 +187,7 @@ static double weight_bytes(const vti_plan_request *r, unsigned u)
     return class_->weight_bytes[r->precision[u]] + class_->always_bytes[r->precision[u]];
 }
 
-static double kv_bytes(const vti_plan_request *r, unsigned u)
+double vti_plan_kv_bytes(const vti_plan_request *r, unsigned u)
 {
     const vti_plan_class *class_ = vti_plan_class_of(r, u);
     double rows = class_->window > 0 ? vti_smaller(class_->window, r->context_tokens)
@@ -192,13 +197,13 @@ static double kv_bytes(const vti_plan_request *r, unsigned u)
 
 double vti_plan_shard_bytes(const vti_plan_request *r, unsigned u)
 {
-    return weight_bytes(r, u) + kv_bytes(r, u);
+    return weight_bytes(r, u) + vti_plan_kv_bytes(r, u);
 }
 
 void vti_plan_unit_bytes(const vti_plan_request *r, unsigned u, const vti_plan_place *decode,
                          const vti_plan_place *prefill, double *bytes)
 {
-    double weight = weight_bytes(r, u), kv = kv_bytes(r, u);
+    double weight = weight_bytes(r, u), kv = vti_plan_kv_bytes(r, u);
     double shared = vti_plan_class_of(r, u)->shared_bytes;
     bool same = decode == prefill ||
                 memcmp(decode->shares, prefill->shares, sizeof decode->shares) == 0;
@@ -220,6 +225,10 @@ static void add_up_memory(const vti_plan_request *r, vti_plan *plan)
         for (unsigned d = 0; d < r->cluster->devices; d++) plan->memory_bytes[d] += bytes[d];
         used |= vti_plan_mask(decode) | vti_plan_mask(prefill) | 1u << decode->home |
                 1u << prefill->home;
+        if (!plan->replica[u]) continue;
+        vti_plan_replica_bytes(r, plan, u, bytes);
+        for (unsigned d = 0; d < r->cluster->devices; d++) plan->memory_bytes[d] += bytes[d];
+        used |= 1u << (plan->replica[u] - 1);
     }
     for (unsigned d = 0; d < r->cluster->devices; d++)
         if (used >> d & 1) plan->memory_bytes[d] += r->cluster->device[d].scratch_bytes;

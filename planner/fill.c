@@ -41,7 +41,7 @@ static bool fill_unit(const plan_search *s, unsigned unit, double *left, uint16_
 bool vti_plan_fill(const plan_search *s, double stretch, vti_plan_place *places)
 {
     double left[VTI_PLAN_DEVICES_MAX];
-    bool done[VTI_PLAN_UNITS_MAX + VTI_PLAN_CLASSES_MAX * VTI_PLAN_PRECISIONS] = {false};
+    bool done[GROUPS_MAX] = {false};
     for (unsigned d = 0; d < s->devices; d++) left[d] = stretch * s->budget[d];
     for (unsigned round = s->first_group; round < s->groups; round++) {
         unsigned group = s->groups;

@@ -41,8 +41,9 @@ static double hop_seconds(const plan_layers *l, unsigned from, unsigned to, unsi
 {
     const vti_plan_request *r = l->request;
     unsigned u = end_unit(l, layer), width = vti_plan_class_of(r, u)->input_width;
-    double decode = vti_plan_transfer_bytes(r, VTI_DECODE, u, r->wire, width);
-    double prefill = vti_plan_transfer_bytes(r, VTI_PREFILL, u, r->wire, width);
+    vti_plan_wire wire = vti_plan_unit_wire(r, u);
+    double decode = vti_plan_transfer_bytes(r, VTI_DECODE, u, wire, width);
+    double prefill = vti_plan_transfer_bytes(r, VTI_PREFILL, u, wire, width);
     return vti_plan_round_seconds(r->cluster, from, 1u << to, true, decode) +
            TIE * vti_plan_round_seconds(r->cluster, from, 1u << to, true, prefill);
 }
@@ -186,8 +187,8 @@ bool vti_plan_layers(plan_layers *l, const vti_plan_request *r, bool nearest, vt
     for (unsigned u = 0; u < plan->units; u++) {
         bool middle = u > 0 && u + 1 < plan->units;
         unsigned d = middle ? device[(u - 1) / 2] : 0;
-        vti_plan_place place = {
-            .from = (uint8_t)from, .home = (uint8_t)d, .wire = (uint8_t)r->wire};
+        vti_plan_place place = {.from = (uint8_t)from, .home = (uint8_t)d};
+        place.wire = (uint8_t)vti_plan_unit_wire(r, u);
         place.shares[d] = (uint16_t)vti_plan_shards(r, u);
         plan->place[VTI_DECODE][u] = plan->place[VTI_PREFILL][u] = place;
         from = d;

@@ -164,7 +164,7 @@ void vti_plan_write_place(const plan_search *s, unsigned u, const uint16_t *shar
     place->from = s->wire[s->group[s->group_of[u]].wires].sender[hearing][before];
     place->home = (uint8_t)home;
     place->exchange = set;
-    place->wire = (uint8_t)s->request->wire;
+    place->wire = (uint8_t)vti_plan_unit_wire(s->request, u);
     memmove(place->shares, shares, sizeof place->shares);
 }
 

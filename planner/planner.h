@@ -53,7 +53,7 @@ typedef struct vti_plan_coefficients {
 
 typedef struct vti_plan_device {
     double memory_bytes;  /* the budget */
-    double scratch_bytes; /* what it needs of it as soon as it takes part */
+    double scratch_bytes; /* what it needs of it as soon as it takes part, wire buffers included */
     vti_plan_coefficients cost[VTI_PLAN_KINDS][VTI_PLAN_PRECISIONS][VTI_PHASES];
 } vti_plan_device;
 
@@ -97,7 +97,9 @@ typedef struct vti_plan_request {
     const vti_plan_model *model;
     uint8_t precision[VTI_PLAN_UNITS_MAX];
     unsigned pruned_shards; /* of each ATTN, FFN and MoE unit; the last one always stays */
-    vti_plan_wire wire;
+    vti_plan_wire wire;     /* of all transfers, */
+    uint8_t wire_lowered[VTI_PLAN_UNITS_MAX]; /* but lower by so many steps for this unit's */
+    bool replicate_kv;      /* where memory is left when the search is done */
     double prompt_tokens;  /* TTFT is that of a prompt of so many */
     double context_tokens; /* TPOT and the KV cache are those at this length */
     double ttft_s, tpot_s; /* the QoS */
@@ -142,6 +144,9 @@ typedef struct vti_plan {
     uint16_t pruned_shards;
     uint64_t pruned[VTI_PLAN_UNITS_MAX][VTI_PLAN_PRUNABLE_MAX / 64]; /* a bit per shard */
     vti_plan_place place[VTI_PHASES][VTI_PLAN_UNITS_MAX];
+    /* 1 + the device with a copy of the unit's KV rows, 0: none. If it owns some of them itself,
+     * these are copied to the first other owner (vti_plan_replica_of). */
+    uint8_t replica[VTI_PLAN_UNITS_MAX];
     double ttft_s, tpot_s;
     double bound_s; /* dp: no plan that fits has a lower TPOT; 0: not known */
     double memory_bytes[VTI_PLAN_DEVICES_MAX]; /* scratch included; 0 for a device left out */
@@ -217,6 +222,12 @@ bool vti_plan_allocate(const vti_plan_request *request, const vti_plan_importanc
 
 /* Shards of a unit that are left by pruning. */
 unsigned vti_plan_shards(const vti_plan_request *request, unsigned unit);
+
+/* Of a unit's transfers. */
+vti_plan_wire vti_plan_unit_wire(const vti_plan_request *request, unsigned unit);
+
+/* The device with a copy of the KV rows of `unit` that `owner` writes; -1: there is none. */
+int vti_plan_replica_of(const vti_plan *plan, unsigned unit, unsigned owner);
 
 /* Which devices run shards; which have the residual stream afterwards. One bit each. */
 unsigned vti_plan_mask(const vti_plan_place *place);

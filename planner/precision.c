@@ -172,5 +172,6 @@ bool vti_plan_allocate(const vti_plan_request *r, const vti_plan_importance *imp
         settle(&l, step);
         vti_plan_mark_pruned(&l.request, importance, plan);
     }
+    vti_plan_replicate(&l.request, plan);
     return plan->feasible;
 }

@@ -54,7 +54,7 @@ static void plan_decode(plan_search *s, const vti_plan *incumbent, vti_plan *pla
     } else {
         vti_plan_confined_decode(s, incumbent);
         if (s->best_s >= NEVER) nearest(s);
-        else if (s->best_s <= s->bound_s) plan->proof = VTI_PROOF_BEST;
+        else if (s->complete && s->best_s <= s->bound_s) plan->proof = VTI_PROOF_BEST;
     }
     memcpy(plan->place[VTI_DECODE], s->best, s->units * sizeof *s->best);
     plan->bound_s = s->bound_s;
@@ -133,6 +133,6 @@ bool vti_plan_search(const vti_plan_request *r, vti_plan_search_kind kind,
         vti_plan_baseline(r, kind, plan);
         vti_plan_baseline_prefill(r, kind, plan);
     }
-    vti_plan_evaluate(r, plan);
+    vti_plan_replicate(r, plan);
     return plan->feasible;
 }

@@ -9,8 +9,9 @@
 enum {
     MASKS = 1 << VTI_PLAN_DEVICES_MAX,
     STATES_MAX = 36,    /* who has the residual stream: one device each, and sets (tables.c) */
+    GROUPS_MAX = VTI_PLAN_UNITS_MAX + VTI_PLAN_CLASSES_MAX * VTI_PLAN_PRECISIONS * VTI_WIRES,
     OPTIONS_MAX = 16384, /* of all groups together */
-    OPTIONS_MORE = OPTIONS_MAX - VTI_PLAN_UNITS_MAX, /* the rest is for every group's first one */
+    OPTIONS_MORE = OPTIONS_MAX - GROUPS_MAX, /* the rest is for every group's first one */
     FEW_UNITS = 28, /* models in which single units count, and for which there is time */
     LABELS_MAX = 32768,
     STATE_LABELS_MAX = 64, /* labels kept per unit and state */
@@ -54,6 +55,7 @@ typedef struct plan_group {
 /* Times of transfers of one width, by the mask of receivers or senders. */
 typedef struct plan_wires {
     unsigned input_width, output_width;
+    vti_plan_wire wire;
     double tokens;
     double from_one[VTI_PLAN_DEVICES_MAX][MASKS]; /* [sender][receivers] */
     double in[MASKS][STATES_MAX];                 /* [receivers][state before] */
@@ -134,8 +136,8 @@ typedef struct plan_search {
     double bound_price[VTI_PLAN_DEVICES_MAX];
     bool complete; /* the options are all there are */
 
-    plan_group group[VTI_PLAN_UNITS_MAX + VTI_PLAN_CLASSES_MAX * VTI_PLAN_PRECISIONS];
-    plan_wires wire[VTI_PLAN_CLASSES_MAX + 1];
+    plan_group group[GROUPS_MAX];
+    plan_wires wire[VTI_PLAN_CLASSES_MAX * VTI_WIRES + 1];
     plan_option option[OPTIONS_MAX];
     double to_go[VTI_PLAN_UNITS_MAX + 1][STATES_MAX];
     double bytes_to_go[VTI_PLAN_UNITS_MAX + 1];
@@ -196,8 +198,17 @@ double vti_plan_seconds(const vti_plan_request *r, vti_plan_phase phase,
 void vti_plan_unit_bytes(const vti_plan_request *r, unsigned unit, const vti_plan_place *decode,
                          const vti_plan_place *prefill, double *bytes);
 
+double vti_plan_kv_bytes(const vti_plan_request *r, unsigned unit); /* of a shard */
 /* Bytes of a shard and its KV rows. */
 double vti_plan_shard_bytes(const vti_plan_request *r, unsigned unit);
+
+/* --- replica.c -------------------------------------------------------------------------------- */
+
+/* Evaluates the plan and, if wanted, finds places for copies of KV rows in the memory left. */
+void vti_plan_replicate(const vti_plan_request *r, vti_plan *plan);
+/* What the unit's replica takes on each device. */
+void vti_plan_replica_bytes(const vti_plan_request *r, const vti_plan *plan, unsigned unit,
+                            double *bytes);
 
 /* --- baselines.c: every search but dp --------------------------------------------------------- */
 

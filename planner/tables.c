@@ -50,20 +50,44 @@ static double from_any(const plan_wires *w, unsigned holders, unsigned lacking, 
     return least;
 }
 
+static bool same_input(const plan_wires *a, const plan_wires *b)
+{
+    return a->input_width == b->input_width && a->wire == b->wire && a->tokens == b->tokens;
+}
+
+/* The wires among those before w that have the same input; w itself if there are none. */
+static const plan_wires *like_input(const plan_search *s, const plan_wires *w)
+{
+    const plan_wires *like = s->wire;
+    while (!same_input(like, w)) like++;
+    return like;
+}
+
+/* Whether an exchange among `set` that takes `more` seconds than a star to `home` may be worth them
+ * to units that receive as `w` says. */
+static bool may_be_worth(const plan_search *s, const plan_wires *w, unsigned set, unsigned home,
+                         double more)
+{
+    uint8_t sender;
+    for (unsigned next = s->usable;; next = (next - 1) & s->usable) {
+        double saved = w->from_one[home][next & ~(1u << home)] -
+                       from_any(w, set, next & ~set, &sender);
+        if (saved > more) return true;
+        if (next == 0) return false;
+    }
+}
+
 /* Whether the exchange among `set` is never better than a star, whatever comes after it. */
 static bool never_better(const plan_search *s, const plan_wires *w, unsigned set)
 {
-    uint8_t sender;
     for (unsigned homes = set; homes; homes &= homes - 1) {
         unsigned home = (unsigned)__builtin_ctz(homes);
-        double star = w->out[set][home];
-        bool better = false;
-        for (unsigned next = s->usable; !better; next = (next - 1) & s->usable) {
-            better = star + w->from_one[home][next & ~(1u << home)] >
-                     w->exchange[set] + from_any(w, set, next & ~set, &sender);
-            if (next == 0) break;
-        }
-        if (!better) return true;
+        double more = w->exchange[set] - w->out[set][home];
+        bool may = false;
+        for (unsigned i = 0; i < s->wires && !may; i++)
+            may = like_input(s, &s->wire[i]) == &s->wire[i] &&
+                  may_be_worth(s, &s->wire[i], set, home, more);
+        if (!may) return true;
     }
     return false;
 }
@@ -102,25 +126,12 @@ static void add_sets(plan_search *s, const plan_wires *w)
     }
 }
 
-static bool same_input(const plan_wires *a, const plan_wires *b)
-{
-    return a->input_width == b->input_width && a->tokens == b->tokens;
-}
-
-/* The wires among those before w that have the same input; w itself if there are none. */
-static const plan_wires *like_input(const plan_search *s, const plan_wires *w)
-{
-    const plan_wires *like = s->wire;
-    while (!same_input(like, w)) like++;
-    return like;
-}
-
 static void fill_wires(plan_search *s, plan_wires *w, unsigned unit)
 {
     const vti_plan_request *r = s->request;
     const plan_wires *like = like_input(s, w);
-    double in = vti_plan_transfer_bytes(r, s->phase, unit, r->wire, w->input_width);
-    double out = vti_plan_transfer_bytes(r, s->phase, unit, r->wire, w->output_width);
+    double in = vti_plan_transfer_bytes(r, s->phase, unit, w->wire, w->input_width);
+    double out = vti_plan_transfer_bytes(r, s->phase, unit, w->wire, w->output_width);
     if (like != w) memcpy(w->from_one, like->from_one, sizeof w->from_one);
     for (unsigned d = 0; d < s->devices; d++) {
         double to_one[MASKS];
@@ -174,13 +185,15 @@ static void add_wires(plan_search *s)
         const vti_plan_class *class_ = vti_plan_class_of(s->request, group->unit);
         plan_wires *w = &s->wire[s->wires];
         w->input_width = class_->input_width, w->output_width = class_->output_width;
+        w->wire = vti_plan_unit_wire(s->request, group->unit);
         w->tokens = group->work[0].tokens;
         group->wires = find_wires(s, w);
         if (group->wires < s->wires) continue;
         s->wires++;
         fill_wires(s, w, group->unit);
-        if (group->unit + 1 < s->units) add_sets(s, w);
     }
+    for (unsigned g = 0; g < s->groups; g++)
+        if (s->group[g].unit + 1 < s->units) add_sets(s, &s->wire[s->group[g].wires]);
     for (unsigned i = 0; i < s->wires; i++) fill_states(s, &s->wire[i]);
 }
 
@@ -244,10 +257,11 @@ static void add_balanced(plan_search *s, plan_group *g)
 static void add_groups(plan_search *s)
 {
     const vti_plan_request *r = s->request;
-    uint8_t known[VTI_PLAN_CLASSES_MAX][VTI_PLAN_PRECISIONS] = {{0}};
+    uint8_t known[VTI_PLAN_CLASSES_MAX][VTI_PLAN_PRECISIONS][VTI_WIRES] = {{{0}}};
     s->first_group = s->groups = s->options = 0;
     for (unsigned u = 1; u < s->units; u++) {
-        uint8_t *at = &known[r->model->unit_class[u]][r->precision[u]];
+        uint8_t *at =
+            &known[r->model->unit_class[u]][r->precision[u]][vti_plan_unit_wire(r, u)];
         if (*at == 0) {
             plan_group *g = &s->group[s->groups++];
             *at = (uint8_t)s->groups;
@@ -263,7 +277,7 @@ static void add_groups(plan_search *s)
 static void embed(plan_search *s)
 {
     const vti_plan_request *r = s->request;
-    vti_plan_place place = {.wire = (uint8_t)r->wire};
+    vti_plan_place place = {.wire = (uint8_t)vti_plan_unit_wire(r, 0)};
     double bytes[VTI_PLAN_DEVICES_MAX];
     place.shares[0] = (uint16_t)vti_plan_shards(r, 0);
     s->best[0] = place;

@@ -34,10 +34,14 @@ static json_t *pruned_json(const uint64_t *pruned)
 
 static json_t *unit_json(const vti_plan *plan, unsigned u)
 {
-    return json_pack("{s:i, s:s, s:o, s:o, s:o}", "unit", (int)u, "precision",
-                     precision_names[plan->precision[u]], "pruned", pruned_json(plan->pruned[u]),
-                     phase_names[VTI_PREFILL], place_json(plan, &plan->place[VTI_PREFILL][u]),
-                     phase_names[VTI_DECODE], place_json(plan, &plan->place[VTI_DECODE][u]));
+    json_t *unit =
+        json_pack("{s:i, s:s, s:o, s:o, s:o}", "unit", (int)u, "precision",
+                  precision_names[plan->precision[u]], "pruned", pruned_json(plan->pruned[u]),
+                  phase_names[VTI_PREFILL], place_json(plan, &plan->place[VTI_PREFILL][u]),
+                  phase_names[VTI_DECODE], place_json(plan, &plan->place[VTI_DECODE][u]));
+    if (unit && plan->replica[u])
+        json_object_set_new(unit, "replica", json_integer(plan->replica[u] - 1));
+    return unit;
 }
 
 static json_t *head_json(const vti_plan *plan)
@@ -199,10 +203,21 @@ static vt_status read_pruned(const place_in_text *at, const json_t *unit, uint64
     return VT_OK;
 }
 
+/* The device with a copy of the unit's KV rows; without the field there is none. */
+static vt_status read_replica(const place_in_text *at, const json_t *unit, unsigned devices,
+                              uint8_t *replica)
+{
+    json_int_t device = -1;
+    if (json_object_get(unit, "replica"))
+        VTI_TRY(read_integer(at, unit, "replica", devices - 1, &device));
+    *replica = (uint8_t)(device + 1);
+    return VT_OK;
+}
+
 static vt_status read_unit(json_t *object, unsigned u, vti_plan *plan, vt_error *err)
 {
     static const char *const fields[] = {"unit",    "precision", "pruned",
-                                         "prefill", "decode",    NULL};
+                                         "prefill", "decode",    "replica", NULL};
     place_in_text at = {.err = err};
     json_int_t number;
     snprintf(at.name, sizeof at.name, "unit %u", u);
@@ -212,6 +227,7 @@ static vt_status read_unit(json_t *object, unsigned u, vti_plan *plan, vt_error 
     VTI_TRY(read_name(&at, object, "precision", precision_names, VTI_PLAN_PRECISIONS,
                       "F16, I8 or I4", &plan->precision[u]));
     VTI_TRY(read_pruned(&at, object, plan->pruned[u]));
+    VTI_TRY(read_replica(&at, object, plan->devices, &plan->replica[u]));
     for (vti_plan_phase phase = 0; phase < VTI_PHASES; phase++)
         VTI_TRY(read_place(at, object, phase, plan->devices, &plan->place[phase][u]));
     return VT_OK;

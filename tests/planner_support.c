@@ -101,6 +101,8 @@ static void random_model(planner_case *c, test_random *random, unsigned layers, 
     for (unsigned u = 0; u < m->units; u++) {
         bool head = u + 1 == m->units;
         c->request.precision[u] = (uint8_t)planner_below(random, VTI_PLAN_PRECISIONS);
+        if (planner_below(random, 16) == 0)
+            c->request.wire_lowered[u] = (uint8_t)planner_below(random, VTI_WIRES - c->request.wire);
         if (alike && u >= 3 && !head) {
             m->unit_class[u] = m->unit_class[u - 2];
             if (planner_below(random, 8)) c->request.precision[u] = c->request.precision[u - 2];
@@ -120,6 +122,7 @@ void planner_random(planner_case *c, test_random *random, unsigned devices, unsi
     memset(c, 0, sizeof *c);
     c->request = (vti_plan_request){.cluster = &c->cluster, .model = &c->model};
     c->request.wire = (vti_plan_wire)planner_below(random, VTI_WIRES);
+    c->request.replicate_kv = planner_below(random, 2);
     c->request.prompt_tokens = 1 + planner_below(random, 512);
     c->request.context_tokens = c->request.prompt_tokens + planner_below(random, 4096);
     c->request.ttft_s = 10, c->request.tpot_s = 0.4;
@@ -277,18 +280,45 @@ static void add_memory(const vti_plan_request *r, const vti_plan *plan, unsigned
     for (unsigned d = 0; d < 8; d++) memory[d] += any[d] ? class_->shared_bytes : 0;
 }
 
+/* Marks row by row who has it; every row must be on two devices. */
+static const char *add_replica(const vti_plan_request *r, const vti_plan *plan, unsigned u,
+                               double *memory)
+{
+    const vti_plan_class *class_ = planner_class(r, u);
+    unsigned owners = 0, first[2] = {8, 8}, where = plan->replica[u] - 1u;
+    if (plan->replica[u] == 0) return NULL;
+    if (class_->kind != VTI_PLAN_ATTN || !(class_->kv_bytes > 0)) return "a replica of nothing";
+    if (where >= plan->devices) return "a replica on no device";
+    for (unsigned d = 0; d < 8; d++)
+        if (plan->place[VTI_DECODE][u].shares[d] && ++owners <= 2) first[owners - 1] = d;
+    for (unsigned d = 0; d < 8; d++)
+        for (unsigned row = 0; row < plan->place[VTI_DECODE][u].shares[d]; row++) {
+            unsigned copy = d != where ? where : d != first[0] ? first[0] : first[1];
+            if (copy == 8) return "a replica where the rows are";
+            if (vti_plan_replica_of(plan, u, d) != (int)copy) return "another replica";
+            memory[copy] += class_->kv_bytes * rows(r, u);
+        }
+    return NULL;
+}
+
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 
 static const char *judge_memory(const vti_plan_request *r, const vti_plan *plan, bool *fits)
 {
     double memory[VTI_PLAN_DEVICES_MAX] = {0};
     *fits = true;
-    for (unsigned u = 0; u < plan->units; u++) add_memory(r, plan, u, memory);
+    for (unsigned u = 0; u < plan->units; u++) {
+        add_memory(r, plan, u, memory);
+        const char *wrong = add_replica(r, plan, u, memory);
+        if (wrong) return wrong;
+    }
     for (unsigned d = 0; d < plan->devices; d++) {
         bool part = d == 0;
-        for (unsigned u = 0; u < plan->units; u++)
+        for (unsigned u = 0; u < plan->units; u++) {
+            part |= plan->replica[u] == d + 1;
             for (int p = 0; p < VTI_PHASES; p++)
                 part |= plan->place[p][u].shares[d] > 0 || plan->place[p][u].home == d;
+        }
         if (part) memory[d] += r->cluster->device[d].scratch_bytes;
         if (!near(plan->memory_bytes[d], memory[d])) return "memory";
         double lack = fmax(0, memory[d] - r->cluster->device[d].memory_bytes);

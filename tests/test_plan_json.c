@@ -85,6 +85,8 @@ static const struct {
     {"true, 'wire': 'I8'", "true, 'wier': 'I8'", "unit 1, decode: there is no field 'wier'"},
     {"{'from': 0, 'home': 0, 'exchange': true", "{'from': 2, 'home': 0, 'exchange': true",
      "unit 1, decode: 'from' must be a whole number from 0 to 1"},
+    {"[5, 3]}}]}", "[5, 3]}, 'replica': 2}]}", "unit 1: 'replica' must be a whole number"},
+    {"[5, 3]}}]}", "[5, 3]}, 'replica': null}]}", "unit 1: 'replica' must be a whole number"},
     {"[5, 3]}}]}", "[5, 3]}}, 4]}", "unit 2: must be an object"},
 };
 

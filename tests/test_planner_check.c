@@ -199,6 +199,42 @@ static bool other_qos(const planner_case *c, vti_plan *plan, unsigned phase, uns
     return true;
 }
 
+static bool replica_outside(const planner_case *c, vti_plan *plan, unsigned phase, unsigned u)
+{
+    (void)phase;
+    plan->replica[u] = (uint8_t)(plan->devices + 1);
+    return planner_class(&c->request, u)->kv_bytes > 0;
+}
+
+static bool replica_of_nothing(const planner_case *c, vti_plan *plan, unsigned phase, unsigned u)
+{
+    (void)phase;
+    plan->replica[u] = 1;
+    return !(planner_class(&c->request, u)->kv_bytes > 0);
+}
+
+static bool replica_with_the_rows(const planner_case *c, vti_plan *plan, unsigned phase, unsigned u)
+{
+    unsigned mask = vti_plan_mask(&plan->place[VTI_DECODE][u]);
+    (void)phase;
+    plan->replica[u] = (uint8_t)(1 + __builtin_ctz(mask));
+    return planner_class(&c->request, u)->kv_bytes > 0 && (mask & (mask - 1)) == 0;
+}
+
+/* Its memory is in no sum. */
+static bool replica_not_counted(const planner_case *c, vti_plan *plan, unsigned phase, unsigned u)
+{
+    unsigned mask = vti_plan_mask(&plan->place[VTI_DECODE][u]), other = 0;
+    (void)phase;
+    if (plan->replica[u]) {
+        plan->replica[u] = 0;
+        return true;
+    }
+    while (mask >> other & 1) other++;
+    plan->replica[u] = (uint8_t)(1 + other);
+    return planner_class(&c->request, u)->kv_bytes > 0 && other < plan->devices;
+}
+
 static const struct {
     const char *name;
     breaker *breaks;
@@ -222,6 +258,10 @@ static const struct {
     {"exchange of others", exchange_of_others, "exchange"},
     {"HEAD elsewhere", head_elsewhere, "HEAD"},
     {"EMBED elsewhere", embed_elsewhere, "EMBED"},
+    {"replica outside", replica_outside, "replica must be on a device"},
+    {"replica of nothing", replica_of_nothing, "without KV rows"},
+    {"replica with the rows", replica_with_the_rows, "another device than the rows"},
+    {"replica not counted", replica_not_counted, "memory"},
     {"shard moved", shard_moved, NULL},
     {"too fast", too_fast, "times"},
     {"too small", too_small, "memory"},
@@ -323,6 +363,8 @@ static void every_bad_request(void **state)
     REFUSES(&c, c.model.units, 259, "2 to 258 units", 0);
     REFUSES(&c, c.model.classes, 17, "16 classes", 0);
     REFUSES(&c, c.request.wire, VTI_WIRES, "wire", 0);
+    REFUSES(&c, c.request.wire_lowered[2], VTI_WIRES - c.request.wire, "lowered below", 2);
+    REFUSES(&c, c.request.wire_lowered[2], 255, "lowered below", 2);
     REFUSES(&c, c.request.pruned_shards, 256, "pruned", 0);
     REFUSES(&c, c.request.prompt_tokens, 0, "prompt", 0);
     REFUSES(&c, c.request.prompt_tokens, 1.5, "prompt", 0);

@@ -45,7 +45,8 @@ static void read_chain(const planner_case *c, const vti_plan *p, unsigned *devic
 static void place_layer(const planner_case *c, vti_plan *p, unsigned layer, unsigned device)
 {
     for (unsigned u = 1 + 2 * layer; u < 3 + 2 * layer; u++) {
-        vti_plan_place place = {.home = (uint8_t)device, .wire = (uint8_t)c->request.wire,
+        vti_plan_place place = {.home = (uint8_t)device,
+                                .wire = (uint8_t)vti_plan_unit_wire(&c->request, u),
                                 .from = p->place[VTI_DECODE][u - 1].home};
         place.shares[device] = (uint16_t)vti_plan_shards(&c->request, u);
         p->place[VTI_DECODE][u] = p->place[VTI_PREFILL][u] = place;
