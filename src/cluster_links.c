@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#define TYPICAL_BYTES 10240.0 /* of an activation: by this, paths are compared */
-#define RADIO_LATENCY_S 0.4e-3 /* what takes longer is taken for a radio if nobody says what it is */
+#define TYPICAL_BYTES 10240.0  /* of an activation: by this, paths are compared */
+#define RADIO_LATENCY_S 0.4e-3 /* what takes longer is a radio, if nobody says what it is */
 
 static const vti_plan_link no_link = {VTI_LINK_NONE_LATENCY_S, VTI_LINK_NONE_BYTES_PER_S, 0};
 
@@ -36,7 +36,8 @@ static const char *check_device(const vti_cluster_media *media, const vti_device
         return "a device may be attached to at most 3 networks";
     for (unsigned i = 0; i < device->attachments; i++) {
         const vti_attachment *a = &device->attachment[i];
-        if (a->network >= media->networks) return "a device is attached to a network that is not there";
+        if (a->network >= media->networks)
+            return "a device is attached to a network that is not there";
         if (!isfinite(a->rssi_dbm) || a->rssi_dbm > 0)
             return "a signal must be below 0 dBm, or 0 if it is not known";
         if (!amount(a->latency_s) || !amount(a->bytes_per_s))

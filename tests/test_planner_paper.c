@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../net/medium.h"
 #include "../planner/planner.h"
 #include "support.h"
 
@@ -30,18 +31,19 @@ static void set_device(vti_plan_device *device, double slower)
                     .per_kv_mac = slower / 400e9, .per_kv_byte = slower / 30e9};
 }
 
-/* Wi-Fi Direct near by, and where its signal is at -60 and at -70 dBm: all share one radio. */
-static const vti_plan_link near_by = {1.5e-3, 40e6, 1}, at_60_dbm = {1.8e-3, 25e6, 1},
-                           at_70_dbm = {5e-3, 4e6, 1};
+/* Signals of Wi-Fi Direct, whose links share one radio. */
+static const double near_by = -45, at_60_dbm = -60, at_70_dbm = -70;
 
-static void set_cluster(vti_plan_cluster *cluster, unsigned devices, double slower,
-                        const vti_plan_link *link)
+static void set_cluster(vti_plan_cluster *cluster, unsigned devices, double slower, double rssi_dbm)
 {
+    const vti_medium *medium = vti_medium_find("wifi-direct");
+    const vti_plan_link link = {vti_medium_latency_s(medium, rssi_dbm),
+                                vti_medium_bytes_per_s(medium, rssi_dbm), 1};
     memset(cluster, 0, sizeof *cluster);
     cluster->devices = devices;
     for (unsigned d = 0; d < devices; d++) {
         set_device(&cluster->device[d], d ? slower : 1);
-        for (unsigned e = 0; e < devices; e++) cluster->link[d][e] = *link;
+        for (unsigned e = 0; e < devices; e++) cluster->link[d][e] = link;
     }
 }
 
@@ -111,7 +113,7 @@ static void set_precision(paper_case *c, vti_plan_precision p)
 static paper_case *one(vti_plan_class unit)
 {
     static paper_case c;
-    set_cluster(&c.cluster, 2, 1, &near_by);
+    set_cluster(&c.cluster, 2, 1, near_by);
     set_model(&c, 1, &unit, 1);
     return &c;
 }
@@ -186,13 +188,13 @@ static void lower_precision_is_for_mp(void **state)
 static void weak_signal(void **state)
 {
     (void)state;
-    static const vti_plan_link *const links[] = {&near_by, &at_60_dbm, &at_70_dbm};
+    const double signals[] = {near_by, at_60_dbm, at_70_dbm};
     for (unsigned i = 0; i < 3; i++) {
         paper_case *c = one(dense_ffn());
-        set_cluster(&c->cluster, 2, 1, links[i]);
+        set_cluster(&c->cluster, 2, 1, signals[i]);
         assert_int_equal(is_tp(c, VTI_DECODE), i < 2);
         c = one(gqa());
-        set_cluster(&c->cluster, 2, 1, links[i]);
+        set_cluster(&c->cluster, 2, 1, signals[i]);
         assert_false(is_tp(c, VTI_DECODE));
     }
 }
@@ -226,7 +228,7 @@ static void big_gaps_are_for_mp(void **state)
     bool before = true;
     for (unsigned i = 0; i < sizeof slower / sizeof *slower; i++) {
         paper_case *c = one(dense_ffn());
-        set_cluster(&c->cluster, 2, slower[i], &near_by);
+        set_cluster(&c->cluster, 2, slower[i], near_by);
         bool tp = is_tp(c, VTI_DECODE);
         assert_true(before || !tp);
         before = tp;
@@ -244,7 +246,7 @@ static void whole_models(void **state)
     enum { LAYERS = 24 };
     static paper_case c;
     const vti_plan_class dense[] = {gqa(), dense_ffn()}, moe[] = {gqa(), moe_ffn()};
-    set_cluster(&c.cluster, 3, 1, &near_by);
+    set_cluster(&c.cluster, 3, 1, near_by);
     set_model(&c, LAYERS, dense, 2);
     const vti_plan *plan = search(&c, VTI_SEARCH_GREEDY);
     assert_int_equal(tp_units(plan, VTI_DECODE, 2, 2), LAYERS);
@@ -263,11 +265,11 @@ static void exchange_makes_tp_cheaper(void **state)
     enum { LAYERS = 24 };
     static paper_case c;
     const vti_plan_class dense[] = {gqa(), dense_ffn()};
-    set_cluster(&c.cluster, 2, 1, &near_by);
+    set_cluster(&c.cluster, 2, 1, near_by);
     set_model(&c, LAYERS, dense, 2);
     const vti_plan *plan = search(&c, VTI_SEARCH_DP);
-    assert_int_equal(tp_units(plan, VTI_DECODE, 1, 1), 2 * LAYERS);
-    for (unsigned u = 1; u + 2 < c.model.units; u++)
+    assert_int_equal(tp_units(plan, VTI_DECODE, 2, 1), 2 * LAYERS - 1);
+    for (unsigned u = 2; u + 2 < c.model.units; u++)
         assert_true(plan->place[VTI_DECODE][u].exchange);
     assert_true(plan->tpot_s < 0.9 * search(&c, VTI_SEARCH_GREEDY)->tpot_s);
 }
