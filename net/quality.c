@@ -96,7 +96,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The lower quartile of the last samples. */
+/* An answer may be late, never early: of 16, the second. */
 static double prompt_rtt(const vti_quality *quality, double now_s)
 {
     double sorted[VTI_QUALITY_RTTS];
@@ -104,7 +104,7 @@ static double prompt_rtt(const vti_quality *quality, double now_s)
     for (unsigned i = 0; i < VTI_QUALITY_RTTS && i < quality->rtts; i++)
         if (now_s - quality->sample_time_s[i] <= RTT_KEPT_S) sorted[count++] = quality->sample_s[i];
     qsort(sorted, count, sizeof *sorted, ascending);
-    return sorted[(count - 1) / 4];
+    return sorted[(count - 1) / 8];
 }
 
 void vti_quality_add_rtt(vti_quality *quality, double now_s, double rtt_s)

@@ -6,7 +6,7 @@
 
 #include "medium.h"
 
-enum { VTI_QUALITY_RTTS = 8 };
+enum { VTI_QUALITY_RTTS = 16 };
 
 /* What a planner wants to know. */
 typedef struct vti_link_estimate {
@@ -33,7 +33,7 @@ typedef struct vti_quality {
 void vti_quality_init(vti_quality *quality, const vti_medium *medium, double rssi_dbm);
 
 /* A small message and its answer took `rtt_s`. Late answers (of a device that was computing) do no
- * harm as long as a quarter of them is prompt. */
+ * harm as long as an eighth of them is prompt. */
 void vti_quality_add_rtt(vti_quality *quality, double now_s, double rtt_s);
 
 /* `bytes` went out and were acknowledged within `seconds`, of which `round_trips` (0 or 1) were
