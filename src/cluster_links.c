@@ -91,9 +91,17 @@ static double seconds(const vti_plan_link *link)
     return link->latency_s + TYPICAL_BYTES / link->bytes_per_s;
 }
 
+/* Between the hubs of two networks of a site. */
+static vti_plan_link cable(void)
+{
+    const vti_medium *medium = vti_medium_find("ethernet-1000");
+    return (vti_plan_link){medium->latency_s, vti_medium_bytes_per_s(medium, VTI_RSSI_UNKNOWN), 0};
+}
+
 /* One after the other on different media: the slower one is what is shared. */
 static vti_plan_link in_a_row(const vti_plan_link *a, const vti_plan_link *b)
 {
+    if (isinf(a->bytes_per_s) && isinf(b->bytes_per_s)) return cable();
     const vti_plan_link *slower = a->bytes_per_s < b->bytes_per_s ? a : b;
     unsigned group = slower->group;
     if (group == 0) group = a->group ? a->group : b->group;
