@@ -156,6 +156,9 @@ typedef struct vt_model_params {
     const char *precision;     /* "F16", "I8" or "I4": what sessions compute with. NULL: the highest
                                   that the file has; smaller ones are made of a GGUF file's own as
                                   they load, a shard store has what was packed */
+    const char *plan_json;     /* instead of it: a plan as text, as voltron-run plan writes it; every
+                                  unit is computed at its precision there, without the shards that
+                                  are pruned; NULL: none. Where units run is not taken from it */
     uint64_t memory_bytes; /* most that weights, KV caches, scratch and queues of this model's
                               sessions and cluster take on this device; 0: what the system has to
                               spare, looked at again whenever a session or cluster is opened */

@@ -367,8 +367,9 @@ static vt_status open_parts(vt_cluster *c, const vt_cluster_params *p, vt_error 
     VTI_TRY(open_net(c, p->key_path, err));
     VTI_TRY(connect_devices(c, err));
     VTI_TRY(vti_cluster_provision(c, err));
-    return vti_weights_load(c->model->shards, c->model->precision, c->model->memory,
-                            c->model->pool, &c->model->progress, 0, 2 * c->main_layers, &c->main_weights, err);
+    return vti_weights_load(c->model->shards, &c->model->composition, c->model->memory,
+                            c->model->pool, &c->model->progress, 0, 2 * c->main_layers,
+                            &c->main_weights, err);
 }
 
 vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params, vt_cluster **out,

@@ -12,8 +12,8 @@ enum { ANSWER_TIMEOUT_MS = 5000 };
 /* Bytes of the weights that a device gets. */
 static uint64_t weight_bytes(const vt_cluster *c, const vti_device *device)
 {
-    return vti_weights_bytes(c->model->shards, c->model->precision, vti_attn_unit(device->first),
-                             2 * device->count);
+    return vti_weights_bytes(c->model->shards, &c->model->composition,
+                             vti_attn_unit(device->first), 2 * device->count);
 }
 
 static vt_status send_simple(vt_cluster *c, vti_device *device, vti_message type,

@@ -79,7 +79,8 @@ static vt_status on_want(delivery *d, const vti_net_event *event, vt_error *err)
     bool right = bytes && bytes % VTI_WIRE_WANT_BYTES == 0 && !d->manifest.same_file;
     for (uint32_t i = 0; i < wanted && right; i++) {
         uint32_t index = vti_load_u32(event->payload + i * VTI_WIRE_WANT_BYTES);
-        right = index < d->manifest.count && d->asked[index]++ < ASKED_MAX;
+        right = index < d->manifest.count && !d->manifest.entries[index].left_out &&
+                d->asked[index]++ < ASKED_MAX;
         if (right) d->wanted[d->count++] = index;
     }
     if (right) return VT_OK;
@@ -269,7 +270,7 @@ static vt_status open_delivery(transfer *t, delivery *d, vti_device *device, vt_
     d->device = device;
     VTI_TRY(vti_manifest_new(&m->geometry, &m->kernels, device->first, device->count, &d->manifest,
                              err));
-    VTI_TRY(vti_shard_stock_choose(t->stock, m->precision, &d->manifest, err));
+    VTI_TRY(vti_shard_stock_choose(t->stock, &m->composition, &d->manifest, err));
     d->total_bytes = vti_manifest_bytes(&d->manifest);
     d->wanted = calloc(d->manifest.count, ASKED_MAX * sizeof *d->wanted);
     d->asked = calloc(d->manifest.count, sizeof *d->asked);

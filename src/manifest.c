@@ -13,6 +13,8 @@ enum {
     AT_BYTES = 20, AT_STORED_BYTES = 28, AT_HASH = 36
 };
 
+enum { LEFT_OUT = 0xff }; /* as a precision; everything behind it is zero */
+
 _Static_assert(AT_HASH + VTI_SHARD_HASH_BYTES == VTI_MANIFEST_ENTRY_BYTES, "entry");
 
 uint32_t vti_manifest_count(const vti_geometry *g, uint32_t first, uint32_t layers)
@@ -96,13 +98,25 @@ void vti_manifest_encode(const vti_manifest *m, uint8_t *out)
         memset(out, 0, VTI_MANIFEST_ENTRY_BYTES);
         vti_put_u32(out + AT_UNIT, entry->id.unit);
         vti_put_u32(out + AT_SHARD, entry->id.shard);
-        out[AT_PRECISION] = (uint8_t)entry->id.precision;
+        out[AT_PRECISION] = entry->left_out ? LEFT_OUT : (uint8_t)entry->id.precision;
+        if (entry->left_out) continue;
         out[AT_GRID] = entry->form.source_grid;
         memcpy(out + AT_TYPES, entry->form.type, sizeof entry->form.type);
         vti_put_u64(out + AT_BYTES, entry->bytes);
         vti_put_u64(out + AT_STORED_BYTES, entry->stored_bytes);
         memcpy(out + AT_HASH, &entry->hash, sizeof entry->hash);
     }
+}
+
+static const char *decode_left_out(const vti_manifest *m, vti_manifest_entry *entry,
+                                   const uint8_t *data)
+{
+    entry->left_out = true;
+    if (entry->id.shard == vti_unit_shards(m->geometry, entry->id.unit))
+        return "nothing, and every device needs it";
+    for (unsigned i = AT_GRID; i < VTI_MANIFEST_ENTRY_BYTES; i++)
+        if (data[i]) return "a form although it is left out";
+    return NULL;
 }
 
 /* NULL, or what is wrong with it. */
@@ -113,6 +127,7 @@ static const char *decode_entry(const vti_manifest *m, uint32_t index, const uin
     if (vti_load_u32(data + AT_UNIT) != entry->id.unit ||
         vti_load_u32(data + AT_SHARD) != entry->id.shard)
         return "another one is in its place";
+    if (data[AT_PRECISION] == LEFT_OUT) return decode_left_out(m, entry, data);
     if (data[AT_PRECISION] >= VTI_PRECISION_COUNT || data[AT_GRID] > 1 || data[AT_ZERO] ||
         data[AT_ZERO + 1])
         return "a form that is not known";

@@ -1,7 +1,8 @@
 /* manifest.h: what a device is to hold, shard by shard, as the main device tells it.
  *
  * The shards of some layers follow from the model's geometry: unit by unit, the shards of each,
- * then what they share. A manifest has one entry for each, in that order. */
+ * then what they share. A manifest has one entry for each, in that order; a shard that is left out of
+ * the model has one that says so. */
 #ifndef VTI_MANIFEST_H
 #define VTI_MANIFEST_H
 
@@ -16,6 +17,7 @@ enum {
 typedef struct vti_manifest_entry {
     vti_shard_id id;
     vti_shard_form form;
+    bool left_out;         /* computed without it: everything below is zero */
     uint64_t bytes;        /* for the kernels */
     uint64_t stored_bytes; /* as a block that travels */
     vti_content_hash hash;

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "families/family.h"
 #include "kv_cache.h"
@@ -34,27 +33,28 @@ static vt_status check_vocabulary(const vt_model *model, vt_error *err)
                     vti_gguf_name(model->gguf), tokens, model->hparams.vocab);
 }
 
-static vt_status read_model(vt_model *model, const char *pre, vt_error *err)
+static vt_status read_model(vt_model *model, const vt_model_params *params, vt_error *err)
 {
     VTI_TRY(read_name(model, err));
     if (!model->vocabulary_only) VTI_TRY(vti_hparams_read(model->gguf, &model->hparams, err));
     vt_error why = {0};
-    vt_status status = vti_tokenizer_open(model->gguf, pre, &model->tokenizer, &why);
+    vt_status status = vti_tokenizer_open(model->gguf, params->pre_tokenizer, &model->tokenizer,
+                                          &why);
     if (status != VT_OK)
         return vti_fail(err, status, "%s: %s", vti_gguf_name(model->gguf), why.message);
     if (model->vocabulary_only) return VT_OK;
     VTI_TRY(check_vocabulary(model, err));
-    return vti_model_check_tensors(model, err);
+    VTI_TRY(vti_model_check_tensors(model, err));
+    return vti_model_compose(model, params->precision, params->plan_json, err);
 }
 
 static vt_status open_resources(vt_model *model, const vt_model_params *params, vt_error *err)
 {
-    VTI_TRY(vti_device_memory_open(&model->device, params ? params->memory_bytes : 0, &model->log,
-                                   err));
+    VTI_TRY(vti_device_memory_open(&model->device, params->memory_bytes, &model->log, err));
     model->memory = vti_shard_memory_open(&model->device.budget, VTI_BUDGET_WEIGHTS);
     if (!model->memory) return vti_fail(err, VT_ERR_MEMORY, "no memory for weights");
     VTI_TRY(vti_model_open_table(model, err));
-    return vti_pool_open(params ? params->threads : 0, &model->pool, err);
+    return vti_pool_open(params->threads, &model->pool, err);
 }
 
 /* A shard store's directory belongs to the store. */
@@ -66,24 +66,13 @@ static void close_file(vt_store *store, vt_gguf *gguf)
         vt_gguf_close(gguf);
 }
 
-static vt_status read_params(vt_model *model, const vt_model_params *params, vt_error *err)
-{
-    model->log = params->log;
-    model->progress = params->progress;
-    model->vocabulary_only = params->vocabulary_only;
-    if (!params->precision) return VT_OK;
-    for (unsigned p = 0; p < VTI_PRECISION_COUNT; p++)
-        if (strcasecmp(params->precision, vti_precision_name(p)) == 0) model->wanted = p;
-    if (model->wanted != VTI_PRECISION_COUNT) return VT_OK;
-    return vti_fail(err, VT_ERR_ARGUMENT, "precision \"%s\" is not one of F16, I8, I4",
-                    params->precision);
-}
-
 /* Takes over the file, also on failure. `store` NULL: it is a GGUF file. */
 static vt_status open_file(vt_store *store, vt_gguf *gguf, const vt_model_params *params,
                            vt_model **out, vt_error *err)
 {
+    const vt_model_params defaults = vt_model_params_default();
     vt_model *model = calloc(1, sizeof *model);
+    if (!params) params = &defaults;
     if (!model || pthread_mutex_init(&model->lock, NULL) != 0) {
         free(model);
         close_file(store, gguf);
@@ -91,10 +80,11 @@ static vt_status open_file(vt_store *store, vt_gguf *gguf, const vt_model_params
     }
     model->store = store;
     model->gguf = gguf;
-    model->wanted = VTI_PRECISION_COUNT;
+    model->log = params->log;
+    model->progress = params->progress;
+    model->vocabulary_only = params->vocabulary_only;
     vti_kernels_init(&model->kernels, VTI_CPU_EXACT);
-    vt_status status = params ? read_params(model, params, err) : VT_OK;
-    if (status == VT_OK) status = read_model(model, params ? params->pre_tokenizer : NULL, err);
+    vt_status status = read_model(model, params, err);
     if (status == VT_OK && !model->vocabulary_only)
         status = open_resources(model, params, err);
     if (status != VT_OK) {
@@ -142,6 +132,7 @@ void vt_model_close(vt_model *model)
     vti_shard_memory_close(model->memory);
     vti_device_memory_close(&model->device);
     vti_tokenizer_close(model->tokenizer);
+    vti_composition_close(&model->composition);
     close_file(model->store, model->gguf);
     free(model->name);
     pthread_mutex_destroy(&model->lock);
@@ -188,7 +179,7 @@ static vt_status load_units(vt_model *model, uint32_t first, uint32_t count, vti
     vt_status status = VT_OK;
     pthread_mutex_lock(&model->lock);
     if (!*weights) {
-        status = vti_weights_load(model->shards, model->precision, model->memory, model->pool,
+        status = vti_weights_load(model->shards, &model->composition, model->memory, model->pool,
                                   &model->progress, first, count, weights, err);
         vti_gguf_let_go(model->gguf);
         for (uint32_t i = 0; status == VT_OK && i < count; i++)

@@ -21,8 +21,7 @@ struct vt_model {
     vti_geometry geometry;
     vti_shard_builder builder;
     const vti_shard_source *shards; /* where weights come from */
-    vti_precision precision;        /* that sessions run at */
-    vti_precision wanted;           /* by the parameters; VTI_PRECISION_COUNT: the highest */
+    vti_composition composition;    /* what sessions compute with */
     bool vocabulary_only;
     vti_kernels kernels;
     vti_pool *pool;      /* of all sessions on this model */
@@ -56,8 +55,10 @@ vt_status vti_model_check_tensors(vt_model *model, vt_error *err);
 /* Geometry and shards of a model that is a shard store. */
 void vti_model_set_up_store(vt_model *model);
 
-/* Sets what sessions run at, and what that takes. ERR_ARGUMENT if it is not offered. */
-vt_status vti_model_choose_precision(vt_model *model, vt_error *err);
+/* Sets what sessions compute with, and what that takes: a plan's text, or a precision for all, or for
+ * NULL the highest. ERR_ARGUMENT if it is not offered. */
+vt_status vti_model_compose(vt_model *model, const char *precision, const char *plan_json,
+                            vt_error *err);
 
 /* Of the GGUF file that the model is, or was packed from. */
 void vti_model_get_identity(const vt_model *model, vti_model_identity *out);

@@ -86,6 +86,7 @@ static vt_status request_all(unit_change *c, uint32_t priority, vt_error *err)
 {
     uint32_t shards = vti_unit_shards(&c->model->geometry, c->unit);
     for (uint32_t shard = 0; shard < shards; shard++) {
+        if (!vti_composition_has(&c->model->composition, c->unit, shard)) continue;
         vti_load_request request = {
             .id = {c->unit, shard, c->precision},
             .priority = priority,

@@ -19,7 +19,7 @@ vt_status vti_model_open_table(vt_model *model, vt_error *err);
 vt_status vti_model_open_loader(vt_model *model, vti_load_pace pace, uint64_t extra_bytes,
                                 vt_error *err);
 
-/* Asks for all shards of a unit at another precision, in the background; vti_shard_loader_finish of
+/* Asks for all shards of a unit (but those that are pruned) at another precision, in the background; vti_shard_loader_finish of
  * model->loader does it at once instead, between steps. Replaces an earlier wish for that unit.
  * `done` may be NULL. VT_ERR_ARGUMENT: no such unit, it is not loaded, or the file does not offer the
  * precision. */

@@ -144,6 +144,7 @@ static place find_place(const vti_shard_intake *t, uint32_t index)
 {
     const vti_manifest_entry *entry = &t->params.manifest->entries[index];
     vti_cached_block info;
+    if (entry->left_out) return PLACE_HERE;
     if (t->params.manifest->same_file) return PLACE_LOCAL;
     if (t->local && local_has(t->local, entry)) return PLACE_LOCAL;
     if (t->params.cache && vti_shard_cache_has(t->params.cache, &entry->hash, &info) &&
@@ -176,7 +177,7 @@ static void find_all(vti_shard_intake *t)
     vti_log(t->params.log, VT_LOG_INFO,
             "%" PRIu32 " shards: %" PRIu32 " from a file here, %" PRIu32 " from the cache, %" PRIu32
             " to be sent",
-            m->count, count[PLACE_LOCAL], count[PLACE_CACHE], count[PLACE_MAIN]);
+            m->count - count[PLACE_HERE], count[PLACE_LOCAL], count[PLACE_CACHE], count[PLACE_MAIN]);
 }
 
 /* A block that arrives, and one for each thread that decompresses: with little memory fewer. */
@@ -197,6 +198,7 @@ static vt_status take_memory(vti_shard_intake *t, vt_error *err)
     const vti_manifest *m = t->params.manifest;
     for (uint32_t i = 0; i < m->count; i++) {
         vti_shard_layout layout;
+        if (m->entries[i].left_out) continue;
         if (!vti_manifest_lay_out(m, i, &layout))
             return vti_fail(err, VT_ERR_INTERNAL, "a shard has no layout");
         VTI_TRY(vti_shard_new(t->params.weights->memory, m->entries[i].id, &layout, &t->shards[i],

@@ -257,7 +257,9 @@ static vt_status build_all(vti_shard_stock *s, batch *b, vti_manifest *const *ma
     vt_status status = VT_OK;
     for (size_t i = 0; i < count; i++)
         for (uint32_t e = 0; e < manifests[i]->count && status == VT_OK; e++) {
-            if (find_known(s, &manifests[i]->entries[e], known)) continue;
+            if (manifests[i]->entries[e].left_out ||
+                find_known(s, &manifests[i]->entries[e], known))
+                continue;
             b->manifest[b->count] = manifests[i];
             b->index[b->count++] = e;
             if (b->count == b->most) status = build_batch(s, b, &done, total, err);
@@ -269,19 +271,21 @@ static vt_status build_all(vti_shard_stock *s, batch *b, vti_manifest *const *ma
 
 /* --- manifests --------------------------------------------------------------------------------- */
 
-vt_status vti_shard_stock_choose(vti_shard_stock *s, vti_precision precision, vti_manifest *m,
-                                  vt_error *err)
+vt_status vti_shard_stock_choose(vti_shard_stock *s, const vti_composition *composition,
+                                  vti_manifest *m, vt_error *err)
 {
     const vti_shard_source *source = s->params.source;
     char name[VTI_SHARD_TEXT];
     vti_shard_layout layout;
     for (uint32_t i = 0; i < m->count; i++) {
         vti_manifest_entry *entry = &m->entries[i];
-        entry->id.precision = precision;
+        entry->left_out = !vti_composition_has(composition, entry->id.unit, entry->id.shard);
+        if (entry->left_out) continue;
+        entry->id = vti_composition_id(composition, entry->id.unit, entry->id.shard);
         if (!source->form(source->self, entry->id, &entry->form) ||
             !vti_manifest_lay_out(m, i, &layout))
             return vti_fail(err, VT_ERR_ARGUMENT, "%s does not have %s at %s", source->name,
-                            vti_manifest_name(m, i, name), vti_precision_name(precision));
+                            vti_manifest_name(m, i, name), vti_precision_name(entry->id.precision));
         entry->bytes = layout.bytes;
     }
     return VT_OK;
@@ -296,6 +300,7 @@ static bool fill_in(const vti_shard_stock *s, vti_manifest *const *manifests, si
     for (size_t i = 0; i < count; i++)
         for (uint32_t e = 0; e < manifests[i]->count; e++) {
             vti_manifest_entry *entry = &manifests[i]->entries[e];
+            if (entry->left_out) continue;
             const known_block *known = find_known(s, entry, s->known_count);
             if (known) {
                 entry->stored_bytes = known->stored_bytes;
@@ -312,6 +317,7 @@ static vt_status know_from_store(vti_shard_stock *s, const vti_manifest *m, vt_e
 {
     char name[VTI_SHARD_TEXT];
     for (uint32_t i = 0; i < m->count; i++) {
+        if (m->entries[i].left_out) continue;
         const vti_store_entry *entry = vti_store_find(s->params.store, m->entries[i].id);
         if (!entry || entry->encoding != VTI_STORE_BLOCK)
             return vti_fail(err, VT_ERR_INTERNAL, "%s does not have %s", s->params.source->name,

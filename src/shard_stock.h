@@ -6,6 +6,7 @@
 #ifndef VTI_SHARD_STOCK_H
 #define VTI_SHARD_STOCK_H
 
+#include "composition.h"
 #include "manifest.h"
 #include "pool.h"
 
@@ -29,9 +30,9 @@ vt_status vti_shard_stock_open(const vti_shard_stock_params *params, vti_shard_s
 /* NULL is fine. */
 void vti_shard_stock_close(vti_shard_stock *stock);
 
-/* Fills a new manifest: every shard at that precision, and how many bytes it is. Nothing is built
- * for it. */
-vt_status vti_shard_stock_choose(vti_shard_stock *stock, vti_precision precision,
+/* Fills a new manifest: every shard at its precision, and how many bytes it is, or that it is left
+ * out. Nothing is built for it. */
+vt_status vti_shard_stock_choose(vti_shard_stock *stock, const vti_composition *composition,
                                   vti_manifest *manifest, vt_error *err);
 
 /* The rest of it: stored bytes and hashes. Builds what is not known yet, with progress. */

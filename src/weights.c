@@ -60,33 +60,29 @@ void vti_weights_put(vti_weights *weights, vti_shard *shard)
 
 /* --- loading ----------------------------------------------------------------------------------- */
 
-uint64_t vti_weights_bytes(const vti_shard_source *source, vti_precision precision, uint32_t first,
-                           uint32_t count)
+uint64_t vti_weights_bytes(const vti_shard_source *source, const vti_composition *composition,
+                           uint32_t first, uint32_t count)
 {
     uint64_t bytes = 0;
-    for (uint32_t unit = first; unit < first + count; unit++) {
-        uint32_t shards = vti_unit_shards(source->geometry, unit);
-        for (uint32_t shard = 0; shard <= shards; shard++) {
-            vti_shard_layout layout;
-            if (vti_shard_source_lay_out(source, (vti_shard_id){unit, shard, precision}, &layout))
-                bytes += layout.bytes;
-        }
-    }
+    for (uint32_t unit = first; unit < first + count; unit++)
+        for (uint32_t shard = 0; shard <= vti_unit_shards(source->geometry, unit); shard++)
+            bytes += vti_composition_shard_bytes(composition, source, unit, shard);
     return bytes;
 }
 
 /* Memory is taken by one thread in the order of the units, so that they lie in that order. */
-static vt_status allocate(const vti_shard_source *source, vti_precision precision, vti_weights *w,
-                          vt_error *err)
+static vt_status allocate(const vti_shard_source *source, const vti_composition *composition,
+                          vti_weights *w, vt_error *err)
 {
     for (uint32_t i = 0; i < w->count; i++) {
         for (uint32_t shard = 0; shard <= w->units[i].shards; shard++) {
-            vti_shard_id id = {w->first + i, shard, precision};
+            vti_shard_id id = vti_composition_id(composition, w->first + i, shard);
             vti_shard_layout layout;
             vti_shard *empty;
+            if (!vti_composition_has(composition, id.unit, shard)) continue;
             if (!vti_shard_source_lay_out(source, id, &layout))
                 return vti_fail(err, VT_ERR_ARGUMENT, "%s has no weights at precision %s",
-                                source->name, vti_precision_name(precision));
+                                source->name, vti_precision_name(id.precision));
             VTI_TRY(vti_shard_new(w->memory, id, &layout, &empty, err));
             vti_weights_put(w, empty);
         }
@@ -108,6 +104,7 @@ static void fill_shards(void *context, size_t begin, size_t end)
     fill_job *j = context;
     for (size_t i = begin; i < end; i++) {
         vt_error why;
+        if (!j->slots[i]) continue; /* left out */
         vt_status status = j->source->load(j->source->self, j->slots[i]->id, j->slots[i]->memory,
                                            &why);
         if (status == VT_OK) continue;
@@ -131,7 +128,8 @@ static vt_status fill(const vti_shard_source *source, const vti_weights *w, vti_
         size_t count = shards - first < step ? shards - first : step;
         job.slots = w->slots + first;
         vti_pool_run(pool, count, 1, fill_shards, &job);
-        for (size_t i = 0; i < count; i++) done_bytes += job.slots[i]->bytes;
+        for (size_t i = 0; i < count; i++)
+            if (job.slots[i]) done_bytes += job.slots[i]->bytes;
         if (progress && progress->report)
             progress->report(progress->user, "loading weights", done_bytes, w->bytes);
     }
@@ -139,13 +137,13 @@ static vt_status fill(const vti_shard_source *source, const vti_weights *w, vti_
     return job.status;
 }
 
-vt_status vti_weights_load(const vti_shard_source *source, vti_precision precision,
+vt_status vti_weights_load(const vti_shard_source *source, const vti_composition *composition,
                            vti_shard_memory *memory, vti_pool *pool,
                            const vt_progress *progress, uint32_t first, uint32_t count,
                            vti_weights **out, vt_error *err)
 {
     VTI_TRY(vti_weights_new(source->geometry, memory, first, count, out, err));
-    vt_status status = allocate(source, precision, *out, err);
+    vt_status status = allocate(source, composition, *out, err);
     if (status == VT_OK) status = fill(source, *out, pool, progress, err);
     if (status == VT_OK) return VT_OK;
     vti_weights_free(*out);

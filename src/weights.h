@@ -2,11 +2,12 @@
 #ifndef VTI_WEIGHTS_H
 #define VTI_WEIGHTS_H
 
+#include "composition.h"
 #include "pool.h"
 #include "shard.h"
 
 /* What a unit is computed with. shard[shards] is what its shards share; a shard that this device
- * does not have is NULL. */
+ * does not have, or that is left out, is NULL. */
 typedef struct vti_unit {
     uint32_t shards;
     vti_shard **shard;
@@ -33,9 +34,9 @@ static inline const vti_tensor *vti_unit_tensor(const vti_unit *unit, unsigned p
     return &unit->shard[unit->shards]->tensor[piece];
 }
 
-/* Bytes of units [first, first + count) at `precision`, from a source that offers it. */
-uint64_t vti_weights_bytes(const vti_shard_source *source, vti_precision precision, uint32_t first,
-                           uint32_t count);
+/* Bytes of units [first, first + count), composed of what the source offers. */
+uint64_t vti_weights_bytes(const vti_shard_source *source, const vti_composition *composition,
+                           uint32_t first, uint32_t count);
 
 /* Empty slots. `memory` and `geometry` outlive the weights. */
 vt_status vti_weights_new(const vti_geometry *geometry, vti_shard_memory *memory, uint32_t first,
@@ -44,9 +45,9 @@ vt_status vti_weights_new(const vti_geometry *geometry, vti_shard_memory *memory
 /* Puts a filled shard into its slot, which is empty. */
 void vti_weights_put(vti_weights *weights, vti_shard *shard);
 
-/* All shards of units [first, first + count), filled by the threads of `pool`. `progress` may be
- * NULL. */
-vt_status vti_weights_load(const vti_shard_source *source, vti_precision precision,
+/* The shards of units [first, first + count) that are not left out, filled by the threads of `pool`.
+ * `progress` may be NULL. */
+vt_status vti_weights_load(const vti_shard_source *source, const vti_composition *composition,
                            vti_shard_memory *memory, vti_pool *pool,
                            const vt_progress *progress, uint32_t first, uint32_t count,
                            vti_weights **out, vt_error *err);

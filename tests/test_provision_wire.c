@@ -101,7 +101,7 @@ static void main_open(main_device *m, const char *address)
     assert_int_equal(vti_manifest_new(&m->model->geometry, &m->model->kernels, 2, 2, list, NULL),
                      VT_OK);
     assert_int_equal(vti_shard_stock_open(&stock, &m->stock, NULL), VT_OK);
-    assert_int_equal(vti_shard_stock_choose(m->stock, m->model->precision, list, NULL), VT_OK);
+    assert_int_equal(vti_shard_stock_choose(m->stock, &m->model->composition, list, NULL), VT_OK);
     assert_int_equal(vti_shard_stock_complete(m->stock, &list, 1, NULL), VT_OK);
 }
 

@@ -127,6 +127,7 @@ typedef struct cli_compute {
     const char *model_path;
     const char *pre;     /* pre-tokenizer; NULL: the file's */
     const char *precision; /* "F16", "I8", "I4"; NULL: the file's highest */
+    const char *plan_path; /* of units' precisions and pruned shards */
     const char *devices; /* "HOST:PORT,HOST:PORT" */
     const char *split;   /* "3,2,1" */
     const char *key_path;
@@ -168,6 +169,9 @@ typedef struct cli_compute {
 /* … and several. */
 #define CLI_COMPUTE_OPTIONS(c)                                                                     \
     CLI_MODEL_OPTIONS(c),                                                                          \
+    {"plan", 0, CLI_STRING, &(c).plan_path, 0, 0, "FILE",                                          \
+     "instead of --precision: every unit at its precision in this plan, without the\n"             \
+     "                                 shards that are pruned there"},                              \
     {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Devices"},                                           \
     {"devices", 'd', CLI_STRING, &(c).devices, 0, 0, "HOST:PORT,…",                                \
      "workers that run layers too, in this order"},                                                \

@@ -136,25 +136,45 @@ static int open_session(cli_compute *c)
     return CLI_OK;
 }
 
-int cli_open_compute(cli_compute *c)
+static int open_model(cli_compute *c, const char *plan_json)
 {
-    wanted_devices *w = calloc(1, sizeof *w);
-    if (!w) return cli_error(VT_ERR_MEMORY, "no memory");
-    int code = parse_devices(c, w);
-    /* Children first: they must not inherit threads or sockets. */
-    if (code == CLI_OK) code = start_local(c, w);
+    int code;
     vt_model_params params = vt_model_params_default();
     params.threads = c->threads;
     params.memory_bytes = c->memory_bytes;
     params.pre_tokenizer = c->pre;
     params.precision = c->precision;
+    params.plan_json = plan_json;
     params.log = cli_log(c->verbose);
     params.progress = cli_progress_callback(&c->loading);
-    if (code == CLI_OK) c->model = cli_open_model(c->model_path, &params, &code);
+    c->model = cli_open_model(c->model_path, &params, &code);
+    return code;
+}
+
+static int read_plan(const cli_compute *c, char **out)
+{
+    size_t bytes;
+    if (!c->plan_path) return CLI_OK;
+    if (c->precision) return cli_error(CLI_USAGE, "--precision and --plan exclude each other");
+    *out = cli_read_file(c->plan_path, &bytes);
+    return *out ? CLI_OK : VT_ERR_IO;
+}
+
+int cli_open_compute(cli_compute *c)
+{
+    wanted_devices *w = calloc(1, sizeof *w);
+    char *plan_json = NULL;
+    if (!w) return cli_error(VT_ERR_MEMORY, "no memory");
+    int code = parse_devices(c, w);
+    if (code == CLI_OK) code = read_plan(c, &plan_json);
+    /* Children first: they must not inherit threads or sockets. */
+    if (code == CLI_OK) code = start_local(c, w);
+    if (code == CLI_OK) code = open_model(c, plan_json);
     if (code == CLI_OK) code = open_cluster(c, w);
     cli_progress_begin(&c->loading);
     if (code == CLI_OK) code = open_session(c);
     cli_progress_end(&c->loading);
+    free(plan_json);
     free(w->devices_text);
     free(w->split_text);
     free(w);
