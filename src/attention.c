@@ -140,6 +140,12 @@ static vti_attention_args attention_args(const vti_block *b, uint32_t kv_head, u
     };
 }
 
+/* False: nothing is made of what it would attend to. */
+static bool is_here(const vti_block *b, size_t kv_head)
+{
+    return b->unit.shard[kv_head / b->s->p.geometry->shard_kv_heads] != NULL;
+}
+
 /* Unit: one KV head and up to ATTENTION_TOKENS tokens. */
 static void attend_tokens(void *context, size_t begin, size_t end)
 {
@@ -147,6 +153,7 @@ static void attend_tokens(void *context, size_t begin, size_t end)
     uint32_t kv_heads = b->s->p.geometry->hparams.kv_heads;
     for (size_t unit = begin; unit < end; unit++) {
         uint32_t first = (uint32_t)(unit / kv_heads) * ATTENTION_TOKENS, left = b->tokens - first;
+        if (!is_here(b, unit % kv_heads)) continue;
         vti_attention_args args =
             attention_args(b, (uint32_t)(unit % kv_heads), first,
                            left < ATTENTION_TOKENS ? left : ATTENTION_TOKENS);
@@ -163,6 +170,7 @@ static void attend_parts(void *context, size_t begin, size_t end)
     size_t width = (size_t)p->heads * p->head_dim, seen = first_seen(b, b->position);
     for (size_t unit = begin; unit < end; unit++) {
         size_t part = unit / p->kv_heads, kv_head = unit % p->kv_heads;
+        if (!is_here(b, kv_head)) continue;
         vti_attention_args args = attention_args(b, (uint32_t)kv_head, 0, 1);
         size_t first = (seen / VTI_ATTENTION_PART + part) * VTI_ATTENTION_PART;
         size_t last = first + VTI_ATTENTION_PART - seen;
@@ -181,6 +189,7 @@ static void merge_parts(const vti_block *b, size_t parts)
     size_t width = (size_t)p->heads * p->head_dim;
     uint32_t group = p->heads / p->kv_heads;
     for (uint32_t head = 0; head < p->heads; head++) {
+        if (!is_here(b, head / group)) continue;
         float *out = s->mix + mix_column(b, head / group) + (size_t)(head % group) * p->head_dim;
         s->p.kernels->attention_merge(out, s->partial + (size_t)head * p->head_dim, width,
                                       s->part_sums + (size_t)head * 2, (size_t)p->heads * 2, parts,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "plan_json.h"
+#include "plan_model.h"
 
 enum { OFFERED_TEXT = 16 };
 
@@ -67,9 +68,6 @@ vt_status vti_composition_open(const vti_shard_source *source, vti_precision wan
 
 /* --- plans ------------------------------------------------------------------------------------- */
 
-/* A plan has EMBED first, then the units in our order. */
-static unsigned plan_unit(uint32_t unit) { return unit + 1; }
-
 /* "FFN(3)" */
 static const char *unit_name(const vti_geometry *g, uint32_t unit, char text[VTI_SHARD_TEXT])
 {
@@ -110,25 +108,27 @@ static vt_status check_pruned(const vti_shard_source *source, uint32_t unit, con
 static vt_status take_plan(const vti_shard_source *source, const vti_plan *plan, vti_composition *c,
                            vt_error *err)
 {
+    const vti_geometry *g = source->geometry;
     bool any = false;
     char name[VTI_SHARD_TEXT], text[OFFERED_TEXT];
-    if (plan->units != source->geometry->units)
+    if (plan->units != g->units)
         return vti_fail(err, VT_ERR_ARGUMENT, "the plan is for a model of %u units, %s has %u",
-                        plan->units, source->name, source->geometry->units);
+                        plan->units, source->name, g->units);
     for (uint32_t unit = 0; unit < units_of(source); unit++) {
-        uint8_t p = plan->precision[plan_unit(unit)];
+        unsigned of_plan = vti_plan_unit_of(g, unit);
+        uint8_t p = plan->precision[of_plan];
         if (!is_offered(source, unit, p))
             return vti_fail(err, VT_ERR_ARGUMENT, "the plan has %s at %s; %s has it only at%s",
-                            unit_name(source->geometry, unit, name), vti_precision_name(p),
-                            source->name, offered(source, unit, text));
+                            unit_name(g, unit, name), vti_precision_name(p), source->name,
+                            offered(source, unit, text));
         c->precision[unit] = p;
-        VTI_TRY(check_pruned(source, unit, plan->pruned[plan_unit(unit)], &any, err));
+        VTI_TRY(check_pruned(source, unit, plan->pruned[of_plan], &any, err));
     }
     if (!any) return VT_OK;
-    c->pruned = calloc(source->geometry->units, sizeof *c->pruned);
+    c->pruned = calloc(g->units, sizeof *c->pruned);
     if (!c->pruned) return vti_fail(err, VT_ERR_MEMORY, "no memory for a plan's pruned shards");
     for (uint32_t unit = 0; unit < units_of(source); unit++)
-        memcpy(c->pruned[unit], plan->pruned[plan_unit(unit)], sizeof c->pruned[unit]);
+        memcpy(c->pruned[unit], plan->pruned[vti_plan_unit_of(g, unit)], sizeof c->pruned[unit]);
     return VT_OK;
 }
 

@@ -25,6 +25,16 @@ static void pack_inspect_verify(void **state)
     test_cli_expect("RUN verify " MODEL, 0, "has no checksums", NULL);
 }
 
+static void plans(void **state)
+{
+    (void)state;
+    test_cli_expect("RUN -m " MODEL " --plan $DIR/none -p x -n 3", 3, NULL, "none");
+    test_cli_expect("echo '{}' > $DIR/p && RUN -m " MODEL " --plan $DIR/p -p x -n 3", 4, NULL,
+                    "the plan: \"format\"");
+    test_cli_expect("RUN -m " MODEL " --plan $DIR/p --precision I8 -p x -n 3", 2, NULL,
+                    "--precision and --plan exclude each other");
+}
+
 static void what_json_says(void **state)
 {
     (void)state;
@@ -100,6 +110,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pack_inspect_verify),
+        cmocka_unit_test(plans),
         cmocka_unit_test(what_json_says),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(damage_is_found),

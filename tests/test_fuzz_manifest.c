@@ -62,6 +62,7 @@ static vt_status decode(const list *l, const uint8_t *data, size_t bytes, vt_err
             assert_true(vti_shard_form_is(&out.entries[i].form, &l->manifest.entries[i].form));
             assert_memory_equal(&out.entries[i].hash, &l->manifest.entries[i].hash,
                                 sizeof out.entries[i].hash);
+            assert_int_equal(out.entries[i].left_out, l->manifest.entries[i].left_out);
             assert_int_equal(out.entries[i].stored_bytes, l->manifest.entries[i].stored_bytes);
         }
     }
@@ -144,6 +145,35 @@ static void lists_without_blocks(void **state)
     free_list(&l);
 }
 
+/* Of a shard that is left out an entry says nothing else. */
+static void shards_that_are_left_out(void **state)
+{
+    (void)state;
+    for (unsigned which = 0; which < FUZZ_MODELS; which++) {
+        list l;
+        make_list(&l, which);
+        vti_manifest_entry *entry = &l.manifest.entries[5];
+        vti_shard_id id = entry->id;
+        assert_int_not_equal(id.shard, vti_unit_shards(&l.geometry, id.unit));
+        expect_refused(&l, 8, 0xff, "left out");
+        *entry = (vti_manifest_entry){.id = id, .left_out = true};
+        vti_manifest_encode(&l.manifest, l.data);
+        assert_int_equal(decode(&l, l.data, l.bytes, NULL), VT_OK);
+        static const size_t at[] = {9, 10, 11, 12, 19, 20, 28, 36, 67};
+        for (size_t i = 0; i < sizeof at / sizeof at[0]; i++)
+            expect_refused(&l, at[i], 1, "left out");
+        uint32_t shared = 5;
+        while (l.manifest.entries[shared].id.shard !=
+               vti_unit_shards(&l.geometry, l.manifest.entries[shared].id.unit))
+            shared++;
+        entry = &l.manifest.entries[shared];
+        *entry = (vti_manifest_entry){.id = entry->id, .left_out = true};
+        vti_manifest_encode(&l.manifest, l.data);
+        assert_int_equal(decode(&l, l.data, l.bytes, NULL), VT_ERR_PROTOCOL);
+        free_list(&l);
+    }
+}
+
 /* Assigned by a peer: no list that would not fit a message, and no endless counting. */
 static void too_many_shards(void **state)
 {
@@ -181,7 +211,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read), cmocka_unit_test(every_field_is_checked),
-        cmocka_unit_test(lists_without_blocks), cmocka_unit_test(too_many_shards),
+        cmocka_unit_test(lists_without_blocks), cmocka_unit_test(shards_that_are_left_out),
+        cmocka_unit_test(too_many_shards),
         cmocka_unit_test(corpus_runs_through_the_target),
     };
     return fuzz_run_main(argc, argv, write_seeds, tests, sizeof tests / sizeof tests[0]);

@@ -113,7 +113,7 @@ static void as_if_opened_so(vt_model *model, vt_model *other, vti_precision prec
     assert_true(alike(model, after, wanted));
     free(after);
 
-    change_all(model, model->precision, &e); /* and back, at once */
+    change_all(model, model->composition.precision[0], &e); /* and back, at once */
     vti_shard_loader_finish(model->loader);
     after = logits_of(model, session);
     assert_true(alike(model, after, before));

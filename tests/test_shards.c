@@ -326,7 +326,7 @@ static void shards_have_the_weights_of_the_file(void **state)
     for (unsigned type = 0; type < TYPES; type++) {
         test_model shape = blocky_shape(families[type % FAMILIES], type);
         opened o = open_shape(&shape);
-        vti_precision own = o.model->precision;
+        vti_precision own = o.model->composition.precision[0];
         close_shape(&o);
         for (unsigned precision = own; precision < VTI_PRECISION_COUNT; precision++)
             check_contents(&shape, (vti_precision)precision, false);
@@ -351,7 +351,7 @@ static void precisions_of_files(void **state)
     for (unsigned type = 0; type < TYPES; type++) {
         test_model shape = blocky_shape("llama", type);
         opened o = open_shape(&shape);
-        assert_int_equal(o.model->precision, own[type]);
+        assert_int_equal(o.model->composition.precision[0], own[type]);
         close_shape(&o);
     }
 }

@@ -56,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         free(again);
         for (uint32_t i = 0; i < manifest.count; i++) {
             vti_shard_layout layout;
+            if (manifest.entries[i].left_out && manifest.entries[i].bytes == 0) continue;
             if (!vti_manifest_lay_out(&manifest, i, &layout)) abort();
             if (layout.bytes == 0 || layout.bytes != manifest.entries[i].bytes) abort();
         }
