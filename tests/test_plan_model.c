@@ -52,6 +52,15 @@ static double unit_bytes(const vti_plan_class *c, vti_precision p, double contex
            c->shared_bytes;
 }
 
+static double weight_bytes(const vt_model *m, uint32_t unit, vti_precision p)
+{
+    vti_composition composition;
+    assert_int_equal(vti_composition_open(m->shards, p, &composition, NULL), VT_OK);
+    uint64_t bytes = vti_weights_bytes(m->shards, &composition, unit, 1);
+    vti_composition_close(&composition);
+    return (double)bytes;
+}
+
 /* The bytes of every unit with its KV rows, not less than what is taken, and hardly more. */
 static void bytes_are_those_of_the_runtime(void **state)
 {
@@ -69,7 +78,7 @@ static void bytes_are_those_of_the_runtime(void **state)
             for (uint32_t u = 0; u < vti_embed_unit(g); u++) {
                 const vti_plan_class *c = class_of(&o, vti_plan_unit_of(g, u));
                 for (unsigned p = 0; p < VTI_PRECISION_COUNT; p++) {
-                    double taken = (double)vti_weights_bytes(o.model->shards, p, u, 1);
+                    double taken = weight_bytes(o.model, u, p);
                     if (vti_unit_kind_of(g, u) == VTI_UNIT_ATTN)
                         taken += (double)vti_stage_size(&stage, vti_unit_layer(u), 1).kv_bytes;
                     double planned = unit_bytes(c, p, CONTEXT);
