@@ -52,11 +52,11 @@ static double unit_bytes(const vti_plan_class *c, vti_precision p, double contex
            c->shared_bytes;
 }
 
-static double weight_bytes(const vt_model *m, uint32_t unit, vti_precision p)
+static double weight_bytes(const vti_shard_source *source, uint32_t unit, vti_precision p)
 {
     vti_composition composition;
-    assert_int_equal(vti_composition_open(m->shards, p, &composition, NULL), VT_OK);
-    uint64_t bytes = vti_weights_bytes(m->shards, &composition, unit, 1);
+    assert_int_equal(vti_composition_open(source, p, &composition, NULL), VT_OK);
+    uint64_t bytes = vti_weights_bytes(source, &composition, unit, 1);
     vti_composition_close(&composition);
     return (double)bytes;
 }
@@ -78,7 +78,7 @@ static void bytes_are_those_of_the_runtime(void **state)
             for (uint32_t u = 0; u < vti_embed_unit(g); u++) {
                 const vti_plan_class *c = class_of(&o, vti_plan_unit_of(g, u));
                 for (unsigned p = 0; p < VTI_PRECISION_COUNT; p++) {
-                    double taken = weight_bytes(o.model, u, p);
+                    double taken = weight_bytes(o.model->shards, u, p);
                     if (vti_unit_kind_of(g, u) == VTI_UNIT_ATTN)
                         taken += (double)vti_stage_size(&stage, vti_unit_layer(u), 1).kv_bytes;
                     double planned = unit_bytes(c, p, CONTEXT);
@@ -206,7 +206,7 @@ static void many_kinds_of_layers_share_classes(void **state)
     const vti_geometry *g = &o.model->geometry;
     double least = 1e30, most = 0;
     for (uint32_t u = 0; u < vti_embed_unit(g); u++) {
-        double taken = (double)vti_weights_bytes(&v.source, VTI_PRECISION_F16, u, 1);
+        double taken = weight_bytes(&v.source, u, VTI_PRECISION_F16);
         double planned = unit_bytes(class_of(&o, vti_plan_unit_of(g, u)), VTI_PRECISION_F16, 0);
         if (planned < taken) fail_msg("unit %u: %.0f planned, %.0f taken", u, planned, taken);
         if (u % 2 == 0 && u < vti_head_unit(g)) {
