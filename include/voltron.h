@@ -310,6 +310,28 @@ const char *vt_token_bytes(const vt_model *model, vt_token token, size_t *bytes)
 bool vt_token_is_control(const vt_model *model, vt_token token);
 
 /* ---------------------------------------------------------------------------------------------
+ * Device profiles
+ * ------------------------------------------------------------------------------------------- */
+
+/* What computing costs on one device: coefficients by kind of unit, precision and phase, fitted to
+ * measurements of this very library's code (docs/profile.md). Immutable. Planning needs one of each
+ * device. */
+typedef struct vt_profile vt_profile;
+
+/* Reads a profile that was saved. ERR_IO; ERR_FORMAT says what is wrong. */
+vt_status vt_profile_load(const char *path, vt_profile **out, vt_error *err);
+
+/* Writes JSON, whole or not at all; a profile of that name is replaced at the end, any other file
+ * never (ERR_ARGUMENT). */
+vt_status vt_profile_save(const vt_profile *profile, const char *path, vt_error *err);
+
+void vt_profile_close(vt_profile *profile); /* NULL is fine */
+
+/* The JSON text, as snprintf does: returns the bytes it needs without the NUL, which may be more
+ * than `capacity`; 0 without memory. */
+size_t vt_profile_text(const vt_profile *profile, char *buffer, size_t capacity);
+
+/* ---------------------------------------------------------------------------------------------
  * Clusters: the main device's side
  * ------------------------------------------------------------------------------------------- */
 
