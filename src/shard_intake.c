@@ -198,7 +198,11 @@ static vt_status take_memory(vti_shard_intake *t, vt_error *err)
     const vti_manifest *m = t->params.manifest;
     for (uint32_t i = 0; i < m->count; i++) {
         vti_shard_layout layout;
-        if (m->entries[i].left_out) continue;
+        if (m->entries[i].left_out) {
+            VTI_TRY(vti_weights_leave_out(t->params.weights, m->entries[i].id.unit,
+                                          m->entries[i].id.shard, err));
+            continue;
+        }
         if (!vti_manifest_lay_out(m, i, &layout))
             return vti_fail(err, VT_ERR_INTERNAL, "a shard has no layout");
         VTI_TRY(vti_shard_new(t->params.weights->memory, m->entries[i].id, &layout, &t->shards[i],

@@ -186,6 +186,7 @@ vt_status vti_stage_open(const vti_stage_params *params, vti_stage **out, vt_err
     if (status == VT_OK) status = open_cache(s, params, err);
     if (status == VT_OK && params->table)
         status = vti_shard_reader_open(params->table, &s->reader, err);
+    if (status == VT_OK) status = vti_prune_missing(s, err);
     if (status != VT_OK) {
         vti_stage_close(s);
         return status;

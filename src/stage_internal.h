@@ -116,6 +116,9 @@ vti_linear_input *vti_norm_input(const vti_block *b, vti_role role);
 vti_linear_input *vti_block_input(const vti_block *b, vti_role role, uint32_t slice, float *x,
                                   size_t stride, uint32_t tokens, uint32_t col, uint32_t cols);
 
+/* Leaves out what the weights say. */
+vt_status vti_prune_missing(vti_stage *stage, vt_error *err);
+
 /* Takes out of the block's unit what is pruned. */
 void vti_prune_block(vti_block *b, uint32_t unit);
 

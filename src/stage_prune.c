@@ -33,6 +33,16 @@ vt_status vti_stage_prune(vti_stage *s, uint32_t unit, uint32_t shard, bool prun
     return VT_OK;
 }
 
+vt_status vti_prune_missing(vti_stage *s, vt_error *err)
+{
+    const vti_weights *w = s->p.weights;
+    for (uint32_t i = 0; w->pruned && i < w->count; i++)
+        for (uint32_t shard = 0; shard < w->units[i].shards; shard++)
+            if (w->pruned[w->units[i].shard + shard - w->slots])
+                VTI_TRY(vti_stage_prune(s, w->first + i, shard, true, err));
+    return VT_OK;
+}
+
 void vti_prune_block(vti_block *b, uint32_t unit)
 {
     const bool *pruned = flags_of(b->s, unit);

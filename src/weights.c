@@ -49,7 +49,18 @@ void vti_weights_free(vti_weights *w)
             vti_shard_free(w->memory, w->units[i].shard[shard]);
     free(w->units);
     free(w->slots);
+    free(w->pruned);
     free(w);
+}
+
+vt_status vti_weights_leave_out(vti_weights *w, uint32_t unit, uint32_t shard, vt_error *err)
+{
+    const vti_unit *last = &w->units[w->count - 1];
+    size_t slots = (size_t)(last->shard + last->shards + 1 - w->slots);
+    if (!w->pruned) w->pruned = calloc(slots, sizeof *w->pruned);
+    if (!w->pruned) return vti_fail(err, VT_ERR_MEMORY, "no memory to leave out shards");
+    w->pruned[vti_weights_unit(w, unit)->shard + shard - w->slots] = true;
+    return VT_OK;
 }
 
 void vti_weights_put(vti_weights *weights, vti_shard *shard)
@@ -79,7 +90,10 @@ static vt_status allocate(const vti_shard_source *source, const vti_composition 
             vti_shard_id id = vti_composition_id(composition, w->first + i, shard);
             vti_shard_layout layout;
             vti_shard *empty;
-            if (!vti_composition_has(composition, id.unit, shard)) continue;
+            if (!vti_composition_has(composition, id.unit, shard)) {
+                VTI_TRY(vti_weights_leave_out(w, id.unit, shard, err));
+                continue;
+            }
             if (!vti_shard_source_lay_out(source, id, &layout))
                 return vti_fail(err, VT_ERR_ARGUMENT, "%s has no weights at precision %s",
                                 source->name, vti_precision_name(id.precision));

@@ -20,6 +20,7 @@ typedef struct vti_weights {
     uint32_t first, count;
     vti_unit *units;
     vti_shard **slots; /* of all units, one behind the other */
+    bool *pruned;      /* slots that the model is computed without; NULL: none */
     uint64_t bytes;    /* of all shards */
 } vti_weights;
 
@@ -41,6 +42,9 @@ uint64_t vti_weights_bytes(const vti_shard_source *source, const vti_composition
 /* Empty slots. `memory` and `geometry` outlive the weights. */
 vt_status vti_weights_new(const vti_geometry *geometry, vti_shard_memory *memory, uint32_t first,
                           uint32_t count, vti_weights **out, vt_error *err);
+
+/* The model is computed without that shard, whose slot stays empty. */
+vt_status vti_weights_leave_out(vti_weights *weights, uint32_t unit, uint32_t shard, vt_error *err);
 
 /* Puts a filled shard into its slot, which is empty. */
 void vti_weights_put(vti_weights *weights, vti_shard *shard);

@@ -12,6 +12,7 @@
 #include "../src/model.h"
 #include "../src/plan_json.h"
 #include "../src/plan_model.h"
+#include "../src/session_internal.h"
 #include "cluster_support.h"
 
 enum { IDS = 12, LAYERS = 2, UNITS = 2 * LAYERS + 2 };
@@ -103,7 +104,7 @@ typedef struct rows {
     float logits[IDS * TEST_MODEL_TOKENS];
 } rows;
 
-static void compute(const vt_model *model, vt_cluster *cluster, rows *out)
+static vt_session *open_session(const vt_model *model, vt_cluster *cluster)
 {
     vt_session *session;
     vt_error err = {.message = ""};
@@ -112,8 +113,20 @@ static void compute(const vt_model *model, vt_cluster *cluster, rows *out)
     params.batch_tokens = 5;
     params.cluster = cluster;
     if (vt_session_open(model, &params, &session, &err) != VT_OK) fail_msg("%s", err.message);
+    return session;
+}
+
+static void feed(vt_session *session, rows *out)
+{
+    vt_error err = {.message = ""};
     if (vt_session_feed_logits(session, ids, IDS, collect, out->logits, &err) != VT_OK)
         fail_msg("%s", err.message);
+}
+
+static void compute(const vt_model *model, vt_cluster *cluster, rows *out)
+{
+    vt_session *session = open_session(model, cluster);
+    feed(session, out);
     vt_session_close(session);
 }
 
@@ -143,14 +156,6 @@ static void exchange_unit(vt_model *m, uint32_t unit, vti_precision precision)
         assert_int_equal(m->shards->load(m->shards->self, id, u->shard[shard]->memory, NULL),
                          VT_OK);
     }
-}
-
-static void take_shard(vt_model *m, uint32_t unit, uint32_t shard)
-{
-    vti_weights *w = weights_of(m, unit);
-    vti_unit *u = &w->units[unit - w->first];
-    vti_shard_free(m->memory, u->shard[shard]);
-    u->shard[shard] = NULL;
 }
 
 static void each_unit_has_its_own(void **state)
@@ -263,27 +268,34 @@ static void memory_follows_the_plan(void **state)
 
 /* --- pruned shards ---------------------------------------------------------------------------------- */
 
+/* The same as leaving them out of a session on the whole model; nothing of them is in memory. */
 static void without_pruned_shards(void **state)
 {
     (void)state;
     static rows all, expected, got;
     static const char *const archs[] = {"qwen2", "gemma3", "qwen2moe"};
+    static const uint32_t pruned[][2] = {{0, 1}, {1, 0}, {3, 1}};
     for (unsigned i = 0; i < 3; i++) {
         const char *path = write_model(archs[i]);
         vt_model *model = open_model(path, "F16", NULL);
         chosen *c = plan_of(model, VTI_PRECISION_F16);
-        compute(model, NULL, &all);
-        static const uint32_t pruned[][2] = {{0, 1}, {1, 0}, {3, 1}};
+        vt_session *session = open_session(model, NULL);
+        feed(session, &all);
         for (unsigned j = 0; j < 3; j++) {
-            take_shard(model, pruned[j][0], pruned[j][1]);
+            assert_int_equal(vti_stage_prune(session->stage, pruned[j][0], pruned[j][1], true, NULL),
+                             VT_OK);
             prune(c, pruned[j][0], pruned[j][1]);
         }
-        compute(model, NULL, &expected);
+        assert_int_equal(vt_session_rewind(session, 0, NULL), VT_OK);
+        feed(session, &expected);
+        vt_session_close(session);
         vt_model_close(model);
         assert_false(alike(&all, &expected));
         model = open_model(path, NULL, c);
         compute(model, NULL, &got);
         assert_true(alike(&expected, &got));
+        for (unsigned j = 0; j < 3; j++)
+            assert_null(weights_of(model, 0)->units[pruned[j][0]].shard[pruned[j][1]]);
         vt_model_close(model);
         free(c);
     }
