@@ -713,6 +713,105 @@ vt_status vt_chat_answer(vt_chat *chat, vt_session *session, const vt_generation
                          vt_answer *out, vt_error *err);
 
 /* ---------------------------------------------------------------------------------------------
+ * Plans: what would run where
+ * ------------------------------------------------------------------------------------------- */
+
+/* A model on a cluster that a file describes (docs/cluster-file.md), and the best plan for it, or a
+ * given one. No weights are loaded and no device is asked. Immutable; needs its model no longer. */
+typedef struct vt_plan vt_plan;
+
+typedef enum vt_phase { VT_PHASE_PREFILL, VT_PHASE_DECODE } vt_phase;
+
+enum { VT_PHASE_COUNT = 2, VT_PLAN_DEVICES_MAX = 8 };
+
+typedef struct vt_plan_params {
+    uint32_t context_tokens; /* tokens in the KV cache as an answer is written; 0: the model's, at
+                                most 4096 */
+    uint32_t prompt_tokens;  /* of the question; 0: 256, at most the context */
+    vt_kv_type kv_type;
+    double ttft_s, tpot_s;   /* how long the first token and each later one may take */
+    const char *planner;     /* one of vt_plan_planners(); NULL: "dp" */
+    const char *precision;   /* "F16", "I8" or "I4": of all units; "mixed", NULL: of each as high as
+                                memory and times allow, and if nothing else fits, pruned shards */
+    const char *allocation;  /* how "mixed" looks for it: "search" (NULL), "uniform", "enumerate" */
+    const char *importance_path; /* which units matter most to the text; or NULL */
+    const char *wire;        /* what travels as: "F32", "F16" (NULL), "I8" or "I4" */
+    const char *plan_path;   /* show this plan (VT_PLAN_FILE) instead of searching one; or NULL */
+} vt_plan_params;
+
+typedef struct vt_plan_info {
+    const char *planner;      /* its name, or "file" */
+    bool has_importance;
+    uint32_t device_count, unit_count;
+    uint32_t context_tokens, prompt_tokens;
+    uint32_t pruned_shards;   /* of each ATTN and FFN unit */
+    bool is_feasible;         /* every device has enough memory */
+    bool meets_qos;           /* and both times are short enough: */
+    double ttft_s, tpot_s, ttft_qos_s, tpot_qos_s;
+    double compute_s[VT_PHASE_COUNT], wire_s[VT_PHASE_COUNT]; /* what they are made of */
+    double bound_s;           /* no plan that fits has a lower TPOT; 0: not known */
+} vt_plan_info;
+
+typedef struct vt_plan_device_info {
+    const char *name;         /* as in the cluster file */
+    const char *kind;         /* its device class, or the profile's file */
+    const char *address;      /* "HOST:PORT", or NULL */
+    bool is_used;
+    const char *left_out;     /* why it is not; or NULL */
+    uint64_t budget_bytes, memory_bytes, shortfall_bytes; /* has, needs, lacks */
+    uint64_t weight_bytes, kv_bytes, scratch_bytes; /* what it needs */
+    uint32_t units[VT_PHASE_COUNT];  /* that it runs or has a share of */
+    double busy_s[VT_PHASE_COUNT];   /* computing */
+} vt_plan_device_info;
+
+typedef struct vt_plan_unit_phase {
+    uint32_t from, home;      /* devices: who sends its input, who has its output */
+    bool exchange;            /* every sharer has its output */
+    uint32_t sharers;         /* 1: the unit is whole on one device */
+    uint32_t shares[VT_PLAN_DEVICES_MAX]; /* shards of each device */
+    double compute_s, wire_s;
+} vt_plan_unit_phase;
+
+typedef struct vt_plan_unit_info {
+    char name[24];            /* "EMBED", "ATTN(0)", "FFN(0)", …, "HEAD" */
+    vt_precision precision;
+    uint32_t shards, pruned;  /* shards left, and left out */
+    vt_plan_unit_phase phase[VT_PHASE_COUNT];
+} vt_plan_unit_info;
+
+typedef enum vt_plan_form {
+    VT_PLAN_REPORT, /* JSON, everything there is to know; docs/cluster-file.md names the fields */
+    VT_PLAN_FILE,   /* JSON, the plan alone: what plan_path takes */
+    VT_PLAN_SVG,    /* a drawing */
+} vt_plan_form;
+
+vt_plan_params vt_plan_params_default(void);
+
+/* Names of the planners, "dp", "greedy", …, and NULL at the end. */
+const char *const *vt_plan_planners(void);
+
+/* Reads the cluster file and plans. A cluster without enough memory is no failure, it has
+ * is_feasible false. ERR_FORMAT and ERR_ARGUMENT name file, device and field. */
+vt_status vt_plan_open(const vt_model *model, const char *cluster_path,
+                       const vt_plan_params *params, vt_plan **out, vt_error *err);
+void vt_plan_close(vt_plan *plan);
+
+void vt_plan_get_info(const vt_plan *plan, vt_plan_info *out);
+
+/* Device or unit `index`, the main device first, units in a token's order. VT_ERR_ARGUMENT past the
+ * end. */
+vt_status vt_plan_get_device(const vt_plan *plan, size_t index, vt_plan_device_info *out);
+vt_status vt_plan_get_unit(const vt_plan *plan, size_t index, vt_plan_unit_info *out);
+
+/* Sentences for a person: what limits the plan, what would help most, and if it is not feasible what
+ * would make it so. NULL past the end. */
+const char *vt_plan_remark(const vt_plan *plan, size_t index);
+
+/* The plan as text. Writes at most `capacity` bytes with the NUL; returns the bytes the whole text
+ * needs without it, as snprintf does, or 0 without memory. */
+size_t vt_plan_text(const vt_plan *plan, vt_plan_form form, char *buffer, size_t capacity);
+
+/* ---------------------------------------------------------------------------------------------
  * Workers: the other devices' side
  * ------------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,200 @@
+/* cmd_plan.c: what would run where on a cluster that a file describes. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "plan.h"
+
+typedef struct plan_options {
+    vt_plan_params params;
+    const char *model, *cluster, *save, *svg;
+    float ttft_s, tpot_ms;
+    bool json, compare;
+} plan_options;
+
+/* --- files ------------------------------------------------------------------------------------- */
+
+static char *plan_text(const vt_plan *plan, vt_plan_form form)
+{
+    size_t bytes = vt_plan_text(plan, form, NULL, 0);
+    char *text = bytes ? malloc(bytes + 1) : NULL;
+    if (text) vt_plan_text(plan, form, text, bytes + 1);
+    return text;
+}
+
+/* A wrong output name must not cost a model: only what begins alike is replaced. */
+static bool may_replace(const char *path, const char *text)
+{
+    enum { BEGINNING = 5 };
+    char there[BEGINNING];
+    struct stat facts;
+    if (stat(path, &facts) != 0 || !S_ISREG(facts.st_mode)) return true;
+    FILE *file = fopen(path, "rb");
+    if (!file) return true;
+    size_t bytes = fread(there, 1, BEGINNING, file);
+    fclose(file);
+    return bytes == 0 || (bytes == BEGINNING && memcmp(there, text, BEGINNING) == 0);
+}
+
+static int write_file(const vt_plan *plan, vt_plan_form form, const char *path)
+{
+    char *text = plan_text(plan, form);
+    if (!text) return cli_error(VT_ERR_MEMORY, "no memory for %s", path);
+    bool is_output = strcmp(path, "-") == 0;
+    int code = CLI_OK;
+    if (!is_output && !may_replace(path, text)) {
+        code = cli_error(CLI_USAGE, "%s exists and is something else; it is not replaced", path);
+    } else {
+        FILE *file = is_output ? stdout : fopen(path, "w");
+        bool written = file && fputs(text, file) >= 0;
+        int reason = errno;
+        if (file && !is_output && fclose(file) != 0) written = false, reason = errno;
+        if (!written) code = cli_error(VT_ERR_IO, "cannot write %s: %s", path, strerror(reason));
+    }
+    free(text);
+    return code;
+}
+
+/* --- comparing --------------------------------------------------------------------------------- */
+
+static int print_planner(const vt_model *model, const plan_options *o, const char *planner)
+{
+    vt_plan *plan;
+    vt_error err;
+    vt_plan_info info;
+    vt_plan_params params = o->params;
+    params.planner = planner;
+    if (vt_plan_open(model, o->cluster, &params, &plan, &err) != VT_OK) return cli_fail(&err);
+    vt_plan_get_info(plan, &info);
+    uint64_t lacks = 0;
+    vt_plan_device_info d;
+    unsigned used = 0;
+    for (size_t i = 0; vt_plan_get_device(plan, i, &d) == VT_OK; i++) {
+        lacks += d.shortfall_bytes;
+        used += d.is_used;
+    }
+    printf("%-10s %10s %10s %8u   ", planner, cli_seconds(info.ttft_s), cli_seconds(info.tpot_s),
+           used);
+    if (lacks)
+        printf("does not fit: %s too little\n", cli_bytes(lacks));
+    else
+        puts(info.meets_qos ? "yes" : "fits, but is too slow");
+    vt_plan_close(plan);
+    return CLI_OK;
+}
+
+static int compare(const vt_model *model, const plan_options *o)
+{
+    const char *const *planners = vt_plan_planners();
+    int code = CLI_OK;
+    printf("%-10s %10s %10s %8s   %s\n", "planner", "TTFT", "TPOT", "devices", "as asked for");
+    for (unsigned i = 0; planners[i] && code == CLI_OK; i++)
+        code = print_planner(model, o, planners[i]);
+    return code;
+}
+
+/* --- the command ------------------------------------------------------------------------------- */
+
+static int show(const vt_plan *plan, const plan_options *o)
+{
+    cli_canvas canvas = cli_canvas_of_output();
+    vt_plan_info info;
+    int code = CLI_OK;
+    vt_plan_get_info(plan, &info);
+    if (o->svg) code = write_file(plan, VT_PLAN_SVG, o->svg);
+    if (code == CLI_OK && o->save) code = write_file(plan, VT_PLAN_FILE, o->save);
+    if (code != CLI_OK) return code;
+    if (o->json) {
+        code = write_file(plan, VT_PLAN_REPORT, "-");
+        putchar('\n');
+    } else {
+        cli_print_plan_map(plan, &canvas);
+        cli_print_plan(plan, &canvas);
+    }
+    return code == CLI_OK && !info.is_feasible ? VT_ERR_MEMORY : code;
+}
+
+static int plan(plan_options *o)
+{
+    vt_model_params params = vt_model_params_default();
+    vt_plan *made;
+    vt_error err;
+    int code = CLI_OK;
+    params.threads = 1;
+    vt_model *model = cli_open_model(o->model, &params, &code);
+    if (!model) return code;
+    if (o->compare) {
+        code = compare(model, o);
+    } else if (vt_plan_open(model, o->cluster, &o->params, &made, &err) != VT_OK) {
+        code = cli_fail(&err);
+    } else {
+        code = show(made, o);
+        vt_plan_close(made);
+    }
+    vt_model_close(model);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    plan_options o = {.params = vt_plan_params_default()};
+    vt_plan_params *p = &o.params;
+    o.ttft_s = (float)p->ttft_s;
+    o.tpot_ms = (float)(1e3 * p->tpot_s);
+    const cli_option options[] = {
+        {"model", 'm', CLI_STRING, &o.model, 0, 0, "FILE",
+         "GGUF model or shard store; its weights are not loaded (default: the\n"
+         "                                 small story model in this program)"},
+        {"cluster", 0, CLI_STRING, &o.cluster, 0, 0, "FILE",
+         "devices and links, as JSON; docs/cluster-file.md describes it"},
+        {"context", 'c', CLI_U32, &p->context_tokens, 1, 16777216, "N",
+         "tokens in the KV cache (default: the model's, at most 4096)"},
+        {"prompt", 0, CLI_U32, &p->prompt_tokens, 1, 16777216, "N",
+         "tokens of the question (default: 256)"},
+        {"ttft", 0, CLI_F32, &o.ttft_s, 1e-6, 1e6, "S", "seconds to the first token (10)"},
+        {"tpot", 0, CLI_F32, &o.tpot_ms, 1e-3, 1e9, "MS", "milliseconds per later token (400)"},
+        {"precision", 0, CLI_STRING, &p->precision, 0, 0, "NAME",
+         "F16, I8 or I4; or mixed: of each unit the highest that memory and times\n"
+         "                                 allow (mixed)"},
+        {"allocate", 0, CLI_STRING, &p->allocation, 0, 0, "NAME",
+         "how mixed looks for it: search, uniform, enumerate (search)"},
+        {"importance", 0, CLI_STRING, &p->importance_path, 0, 0, "FILE",
+         "which units keep their precision longest, as importance wrote it"},
+        {"planner", 0, CLI_STRING, &p->planner, 0, 0, "NAME",
+         "dp, greedy, single, even-mp, even-tp, aware-mp, aware-tp, layers (dp)"},
+        {"wire", 0, CLI_STRING, &p->wire, 0, 0, "NAME", "F32, F16, I8 or I4 on the wire (F16)"},
+        {"kv", 0, CLI_KV, &p->kv_type, 0, 0, "f16|f32|q8",
+         "precision of the KV cache (f16)"},
+        {"plan", 0, CLI_STRING, &p->plan_path, 0, 0, "FILE",
+         "show this plan instead of searching one"},
+        {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Output"},
+        {"output", 'o', CLI_STRING, &o.save, 0, 0, "FILE", "write the plan, for --plan"},
+        {"svg", 0, CLI_STRING, &o.svg, 0, 0, "FILE", "draw it"},
+        {"json", 0, CLI_FLAG, &o.json, 0, 0, NULL, "print everything as one JSON object"},
+        {"compare", 0, CLI_FLAG, &o.compare, 0, 0, NULL, "a table of all planners"},
+        {0},
+    };
+    int code = cli_parse(&cli_plan, options, argc, argv, NULL, NULL);
+    if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
+    if (!o.cluster) return cli_error(CLI_USAGE, "plan needs --cluster FILE");
+    if (o.compare && (p->plan_path || o.save || o.svg || o.json))
+        return cli_error(CLI_USAGE, "--compare only prints a table; leave out --plan, -o, --svg, "
+                                    "--json");
+    p->ttft_s = o.ttft_s;
+    p->tpot_s = 1e-3 * o.tpot_ms;
+    return plan(&o);
+}
+
+const cli_command cli_plan = {
+    "plan",
+    "Show what would run where on devices that a file describes, and how fast.",
+    "plan [-m FILE] --cluster FILE [--svg FILE] [--json]",
+    run,
+    "Plans without any device: times are predicted from the devices' profiles or classes, and from\n"
+    "links as they are described. Exit code 6: the model does not fit.",
+    "  voltron-run plan -m model.gguf --cluster docs/clusters/office.json\n"
+    "  voltron-run plan -m model.gguf --cluster home.json --compare\n"
+    "  voltron-run plan -m model.gguf --cluster home.json --svg plan.svg -o plan.json\n",
+};
