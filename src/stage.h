@@ -54,14 +54,14 @@ uint32_t vti_stage_resume(const vti_stage *stage, uint32_t position);
  * context_tokens. */
 void vti_stage_forward(vti_stage *stage, float *h, uint32_t position, uint32_t tokens);
 
-/* The same of units [first, first + count) alone, which are this stage's: of the geometry's numbers,
- * ATTN and FFN. */
+/* The same of units [first, first + count) alone, numbered as in the geometry and all in this
+ * stage. */
 void vti_stage_forward_units(vti_stage *stage, uint32_t first, uint32_t count, float *h,
                              uint32_t position, uint32_t tokens);
 
-/* Leaves a shard of this stage's units out from now on, or takes it in again: the unit's sum is that
- * of the others, and a mixture chooses among its other experts, as if the router had no such row.
- * It need not be in memory meanwhile. */
+/* Leaves a shard of this stage's units out from now on, or takes it in again: the unit's sum is
+ * that of the others, and a mixture chooses among its other experts, as if the router had no such
+ * row. It need not be in memory meanwhile. */
 vt_status vti_stage_prune(vti_stage *stage, uint32_t unit, uint32_t shard, bool pruned,
                           vt_error *err);
 

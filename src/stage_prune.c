@@ -57,7 +57,7 @@ void vti_prune_block(vti_block *b, uint32_t unit)
     b->pruned = pruned;
 }
 
-/* --- channels ---------------------------------------------------------------------------------- */
+/* --- channels --------------------------------------------------------------------------------- */
 
 uint32_t vti_shard_channels(const vti_geometry *g, uint32_t unit, uint32_t shard)
 {

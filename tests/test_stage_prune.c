@@ -98,7 +98,7 @@ static void assert_near(const float *a, const float *b, size_t floats, const cha
             fail_msg("%s: %g is not %g at %zu", what, (double)a[i], (double)b[i], i);
 }
 
-/* --- tests ------------------------------------------------------------------------------------- */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 static void one_unit_after_the_other_is_all(void **state)
 {
