@@ -1,6 +1,6 @@
 # Voltron. `make help` lists what there is.
 #
-#   MODE=release|debug|asan|ubsan|tsan|fuzz   CC=gcc|clang   ARCH=x86_64|aarch64   WERROR=1   V=1
+#   MODE=release|debug|asan|ubsan|san|tsan|fuzz   CC=gcc|clang   ARCH=x86_64|aarch64   WERROR=1   V=1
 #
 # Objects live in build/<mode>-<arch>-<compiler>-<hash of the flags>/, so no two kinds of build ever
 # share one; build/voltron-run and friends are links to the newest release build for this machine.
@@ -34,11 +34,12 @@ CFLAGS_release := -O3 -g -DNDEBUG
 CFLAGS_debug   := -O0 -g3
 CFLAGS_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address
 CFLAGS_ubsan   := -O1 -g -fno-omit-frame-pointer -fsanitize=undefined -fno-sanitize-recover=all
+CFLAGS_san     := $(CFLAGS_asan) -fsanitize=undefined -fno-sanitize-recover=all
 CFLAGS_tsan    := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
 CFLAGS_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link \
                   -fno-sanitize-recover=all
 ifeq ($(CFLAGS_$(MODE)),)
-$(error MODE=$(MODE) is not known; use release, debug, asan, ubsan, tsan or fuzz)
+$(error MODE=$(MODE) is not known; use release, debug, asan, ubsan, san, tsan or fuzz)
 endif
 ALL_CFLAGS := -std=c11 -pthread $(WARNINGS) $(if $(WERROR),-Werror) $(CFLAGS_$(MODE)) $(CFLAGS)
 LDFLAGS_SAN := $(filter -fsanitize=%,$(CFLAGS_$(MODE)))
@@ -177,7 +178,7 @@ clean:
 
 ## help       this list
 help:
-	@echo 'make [TARGET] [MODE=release|debug|asan|ubsan|tsan|fuzz] [CC=gcc|clang] [ARCH=aarch64] [WERROR=1] [V=1]'
+	@echo 'make [TARGET] [MODE=release|debug|asan|ubsan|san|tsan|fuzz] [CC=gcc|clang] [ARCH=aarch64] [WERROR=1] [V=1]'
 	@sed -n 's/^## /  /p' $(firstword $(MAKEFILE_LIST))
 
 # --- rules -------------------------------------------------------------------------------------

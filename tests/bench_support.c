@@ -14,13 +14,12 @@ const char *bench_folder(void) { return folder; }
 bench_result bench_run(const char *line)
 {
     char command[4096], full[4096], text_path[128];
-    const char *runner = getenv("VOLTRON_RUNNER");
     size_t at = 0;
     snprintf(text_path, sizeof text_path, "%s.text", folder);
     for (const char *c = line; *c && at < sizeof command - 1024; c++) {
         size_t room = sizeof command - at;
         if (strncmp(c, "BENCH", 5) == 0) {
-            at += (size_t)snprintf(command + at, room, "%s %s/voltron-bench", runner ? runner : "",
+            at += (size_t)snprintf(command + at, room, "%s %s/voltron-bench", test_runner(),
                                    test_bin_folder());
             c += 4;
         } else if (strncmp(c, "DIR", 3) == 0) {

@@ -33,8 +33,7 @@ int test_cli_tear_down(void **state)
 static void write_line(const char *line, char *out, size_t capacity)
 {
     char program[1024];
-    const char *runner = getenv("VOLTRON_RUNNER");
-    snprintf(program, sizeof program, "%s %s/voltron-run", runner ? runner : "", test_bin_folder());
+    snprintf(program, sizeof program, "%s %s/voltron-run", test_runner(), test_bin_folder());
     size_t at = (size_t)snprintf(out, capacity, "DIR=%s; ", folder);
     while (*line && at + sizeof program < capacity) {
         if (strncmp(line, "RUN", 3) == 0) {

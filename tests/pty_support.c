@@ -32,9 +32,8 @@ static test_pty *start(const char *line)
 
 static test_pty *start_between(const char *before, const char *arguments, const char *behind)
 {
-    const char *runner = getenv("VOLTRON_RUNNER");
     char line[8192];
-    snprintf(line, sizeof line, "%s %s %s/voltron-run %s%s", before, runner ? runner : "",
+    snprintf(line, sizeof line, "%s %s %s/voltron-run %s%s", before, test_runner(),
              test_bin_folder(), arguments, behind);
     return start(line);
 }

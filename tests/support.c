@@ -43,6 +43,14 @@ const char *test_bin_folder(void)
     return folder ? folder : "build";
 }
 
+const char *test_runner(void)
+{
+    const char *runner = getenv("VOLTRON_RUNNER");
+    return runner ? runner : "";
+}
+
+bool test_is_emulated(void) { return test_runner()[0] != 0; }
+
 uint64_t test_random_u64(test_random *random)
 {
     uint64_t x = random->state ? random->state : 0x9E3779B97F4A7C15u;

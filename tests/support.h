@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -18,6 +19,12 @@ unsigned char *test_read_file(const char *path, size_t *bytes);
 
 /* Where voltron-run and the test programs were built (VOLTRON_BIN). */
 const char *test_bin_folder(void);
+
+/* What programs are run with (VOLTRON_RUNNER), an emulator; "" natively. */
+const char *test_runner(void);
+
+/* Everything takes some twenty times as long: a part of the cases has to do. */
+bool test_is_emulated(void);
 
 /* A small repeatable random generator (xorshift64*). Print the seed when a test fails. */
 typedef struct test_random {

@@ -149,7 +149,7 @@ static void weights_too_large(void **state)
 static void limits_of_programs(void **state)
 {
     (void)state;
-    const char *bin = test_bin_folder(), *runner = getenv("VOLTRON_RUNNER");
+    const char *bin = test_bin_folder();
     static const struct {
         const char *options;
         int code;
@@ -163,7 +163,7 @@ static void limits_of_programs(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[512], text[4096];
         snprintf(line, sizeof line, "%s '%s/voltron-run' run -p Once -n 2 %s 2>&1",
-                 runner ? runner : "", bin, cases[i].options);
+                 test_runner(), bin, cases[i].options);
         FILE *pipe = popen(line, "r");
         assert_non_null(pipe);
         size_t bytes = fread(text, 1, sizeof text - 1, pipe);
@@ -188,8 +188,7 @@ static void skip_unless_native(void)
     native = false;
 #endif
 #endif
-    const char *runner = getenv("VOLTRON_RUNNER");
-    if (native && !(runner && *runner) && access("/proc/self/smaps_rollup", R_OK) == 0) return;
+    if (native && !test_is_emulated() && access("/proc/self/smaps_rollup", R_OK) == 0) return;
     printf("NOTICE skipped: resident memory is not the program's own here\n");
     skip();
 }

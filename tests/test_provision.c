@@ -274,8 +274,7 @@ static void worker_has_the_file(void **state)
     shell("cp %s %s", inside("model.vts"), inside("copy.vts"));
     const char *const files[] = {default_model, inside("model.vts"), inside("copy.gguf"),
                                  inside("copy.vts")};
-    const char *runner = getenv("VOLTRON_RUNNER");
-    bool emulated = runner && *runner; /* that takes long: the same file and a copy will do */
+    bool emulated = test_is_emulated(); /* that takes long: the same file and a copy will do */
     for (int i = 0; i < (emulated ? 1 : 2); i++)
         for (int j = 0; j < 4; j += emulated ? 2 : 1) {
             test_worker w = start(NULL, files[j]);

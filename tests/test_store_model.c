@@ -121,8 +121,7 @@ static void the_default_model(void **state)
 /* Emulated it would take minutes, of which the first file of each kind tells the most. */
 static size_t files_of(size_t all)
 {
-    const char *runner = getenv("VOLTRON_RUNNER");
-    return runner && *runner ? 1 : all;
+    return test_is_emulated() ? 1 : all;
 }
 
 static void every_family(void **state)
@@ -149,10 +148,10 @@ static void quantised_files(void **state)
     } files[] = {{"q6_k", 2}, {"q4_k", 1}, {"q8_0", 2}, {"q5_0", 2}, {"q4_1", 2}, {"bf16", 3}};
     for (size_t i = 0; i < files_of(sizeof files / sizeof files[0]); i++) {
         char line[2048];
-        const char *path = test_store_path("q.gguf"), *runner = getenv("VOLTRON_RUNNER");
+        const char *path = test_store_path("q.gguf");
         snprintf(line, sizeof line,
                  "%s %s/voltron-bench requantize -m %s --type %s -o %s >/dev/null",
-                 runner ? runner : "", test_bin_folder(), DEFAULT_MODEL, files[i].type, path);
+                 test_runner(), test_bin_folder(), DEFAULT_MODEL, files[i].type, path);
         assert_int_equal(system(line), 0);
         check_file(path, files[i].precisions);
     }
