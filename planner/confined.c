@@ -40,7 +40,7 @@ static void try_baseline(plan_search *s, vti_plan_search_kind kind)
     if (kind == VTI_SEARCH_SINGLE && !fits_on_one(s)) return;
     plan->units = s->units, plan->devices = s->devices;
     if (kind != VTI_SEARCH_LAYERS) vti_plan_baseline(s->request, kind, plan);
-    else if (!vti_plan_layers(&s->layers, s->request, false, plan)) return;
+    else if (!vti_plan_layers(&s->layers, s->request, 0, false, plan)) return;
     const vti_plan_place *places = plan->place[VTI_DECODE];
     if (fits(s, places))
         vti_plan_offer(s, places, vti_plan_seconds(s->request, VTI_DECODE, places));

@@ -124,7 +124,7 @@ static void run_on(plan_layers *l, unsigned used, unsigned d, double space)
 static unsigned count(unsigned set) { return (unsigned)__builtin_popcount(set); }
 
 /* The set of workers and the last device of the best chain; false if none fits. */
-static bool search(plan_layers *l, double times, unsigned *set, unsigned *last)
+static bool search(plan_layers *l, double times, unsigned with, unsigned *set, unsigned *last)
 {
     double space[VTI_PLAN_DEVICES_MAX], best = NEVER;
     for (unsigned d = 0; d < l->devices; d++) space[d] = room(l, d, times);
@@ -135,7 +135,7 @@ static bool search(plan_layers *l, double times, unsigned *set, unsigned *last)
         for (unsigned d = 0; d < l->devices; d++) {
             bool is_in = d ? used >> (d - 1) & 1 : used == 0;
             if (d > 0 && is_in) run_on(l, used & ~(1u << (d - 1)), d, space[d]);
-            if (!is_in || l->best[used][d][l->layers] >= NEVER) continue;
+            if (!is_in || (with & ~used) || l->best[used][d][l->layers] >= NEVER) continue;
             double all = l->best[used][d][l->layers] + (d ? l->hop[d][0][l->layers] : 0);
             if (all > best || (all == best && count(used) >= count(*set))) continue;
             best = all, *set = used, *last = d;
@@ -148,14 +148,14 @@ static bool stretch(plan_layers *l, unsigned *set, unsigned *last)
 {
     enum { DOUBLINGS = 60, HALVINGS = 24 };
     double low = 1, high = 2;
-    for (unsigned i = 0; !search(l, high, set, last); i++, low = high, high *= 2)
+    for (unsigned i = 0; !search(l, high, 0, set, last); i++, low = high, high *= 2)
         if (i == DOUBLINGS) return false;
     for (unsigned i = 0; i < HALVINGS; i++) {
         double middle = (low + high) / 2;
-        if (search(l, middle, set, last)) high = middle;
+        if (search(l, middle, 0, set, last)) high = middle;
         else low = middle;
     }
-    return search(l, high, set, last);
+    return search(l, high, 0, set, last);
 }
 
 /* --- the plan --------------------------------------------------------------------------------- */
@@ -176,12 +176,13 @@ static void trace(const plan_layers *l, unsigned set, unsigned last, uint8_t *de
     memset(device, 0, end);
 }
 
-bool vti_plan_layers(plan_layers *l, const vti_plan_request *r, bool nearest, vti_plan *plan)
+bool vti_plan_layers(plan_layers *l, const vti_plan_request *r, unsigned with, bool nearest,
+                     vti_plan *plan)
 {
     uint8_t device[PLAN_LAYERS_MAX] = {0};
     unsigned set = 0, last = 0, from = 0;
     add_up(l, r);
-    bool fits = search(l, 1, &set, &last);
+    bool fits = search(l, 1, with >> 1, &set, &last);
     if (!fits && !nearest) return false;
     if (fits || stretch(l, &set, &last)) trace(l, set, last, device);
     for (unsigned u = 0; u < plan->units; u++) {

@@ -128,11 +128,20 @@ bool vti_plan_search(const vti_plan_request *r, vti_plan_search_kind kind,
         ((plan_search *)scratch)->warm = false;
         vti_plan_thorough(scratch, r, incumbent, plan);
     } else if (kind == VTI_SEARCH_LAYERS) {
-        vti_plan_layers(&((plan_search *)scratch)->layers, r, true, plan);
+        vti_plan_layers(&((plan_search *)scratch)->layers, r, 0, true, plan);
     } else {
         vti_plan_baseline(r, kind, plan);
         vti_plan_baseline_prefill(r, kind, plan);
     }
     vti_plan_replicate(r, plan);
     return plan->feasible;
+}
+
+bool vti_plan_search_layers_with(const vti_plan_request *r, unsigned devices, void *scratch,
+                                 vti_plan *plan)
+{
+    vti_plan_start(r, plan);
+    if (!vti_plan_layers(&((plan_search *)scratch)->layers, r, devices, false, plan)) return false;
+    vti_plan_evaluate(r, plan);
+    return true;
 }

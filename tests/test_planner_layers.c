@@ -202,6 +202,13 @@ static void slow_devices_are_left_out(void **state)
     read_chain(&c, &plan, device);
     assert_int_equal(device[7], near);
     assert_true(plan.memory_bytes[far] == 0);
+
+    /* What it would cost to use both. */
+    assert_true(vti_plan_search_layers_with(&c.request, 1u << far, scratch, &other));
+    read_chain(&c, &other, device);
+    assert_true(other.memory_bytes[far] > 0 && other.tpot_s > plan.tpot_s);
+    c.cluster.device[far].memory_bytes = c.cluster.device[far].scratch_bytes;
+    assert_false(vti_plan_search_layers_with(&c.request, 1u << far, scratch, &other));
 }
 
 /* As fast per token either way: then TTFT decides. */
