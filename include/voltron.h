@@ -341,12 +341,24 @@ typedef struct vt_cluster vt_cluster;
 typedef enum vt_kv_type { VT_KV_F16, VT_KV_F32, VT_KV_Q8 } vt_kv_type;
 
 typedef struct vt_cluster_params {
-    const char *const *devices; /* device_count strings "HOST:PORT", in the order layers run */
+    const char *const *devices; /* device_count strings "HOST:PORT" */
     size_t device_count;
-    const uint32_t *split;      /* layers per device: device_count + 1 numbers, the main device
-                                   first, or device_count numbers (the main device then runs no
-                                   layer, only embedding and output). NULL: even shares. */
+    /* Who runs which layers. Unless said otherwise it is planned: the fastest answers by what the
+     * devices offer of memory and speed and by the links to them; a device that would only slow
+     * things down is left out. Of more than 7 devices all get even shares. */
+    const uint32_t *split;      /* layers per device in a row: device_count + 1 numbers, the main
+                                   device first, or device_count numbers (the main device then runs
+                                   no layer, only embedding and output). NULL: none given */
     size_t split_count;
+    bool split_evenly;          /* even shares, in the order of `devices` */
+    const char *plan_json;      /* a plan as text (vt_cluster_plan_text, voltron-run plan): device 0
+                                   is the main one, 1 the first of `devices`. The model has to be
+                                   opened with it, too. Carried out so far: whole layers in a row on
+                                   each device. NULL: none given */
+    uint32_t ttft_ms, tpot_ms;  /* time to the first token, and per token after it, that is wanted; a
+                                   plan that misses it is a warning. 0: 10 s and 400 ms */
+    const vt_profile *profile;  /* how fast this device is; NULL: not known, then all devices are
+                                   taken to be alike, and a plan goes by memory and links only */
     const char *key_path;       /* file with the cluster key; NULL: none, loopback only */
     /* What sessions will ask for, so that memory is checked before weights travel; 0: the
      * defaults of vt_session_params. */
@@ -368,13 +380,23 @@ typedef struct vt_device_info {
     uint64_t weight_bytes; /* weights it holds for this model */
     uint64_t sent_bytes;   /* what of them had to be sent when the cluster was opened, compressed */
     uint64_t busy_ns;      /* time spent computing since the cluster was opened */
+    const char *left_out;  /* why a plan gives it no layers; or NULL */
 } vt_device_info;
+
+/* What a plan says about speed, at a full context. */
+typedef struct vt_cluster_prediction {
+    bool is_known;         /* false: layers were split by hand or evenly, all else is zero */
+    bool meets_qos;        /* both are as short as wanted: */
+    double ttft_s, tpot_s; /* to the first token of such a prompt; per token after it */
+    uint32_t prompt_tokens, context_tokens;
+} vt_cluster_prediction;
 
 vt_cluster_params vt_cluster_params_default(void);
 
-/* Connects to the devices and gives each the weights of its layers that it does not have yet, to
- * all at the same time. ERR_NETWORK names the device that could not be reached, ERR_MEMORY each
- * device's shortfall, ERR_BUSY a device that serves another main device. */
+/* Connects to the devices, decides who runs which layers and gives each the weights that it does not
+ * have yet, to all at the same time. ERR_NETWORK names the device that could not be reached, ERR_MEMORY each
+ * device's shortfall and what would help, ERR_BUSY a device that serves another main device,
+ * ERR_UNSUPPORTED what of a plan cannot be carried out. */
 vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params, vt_cluster **out,
                           vt_error *err);
 
@@ -384,6 +406,13 @@ void vt_cluster_close(vt_cluster *cluster);
 /* Devices including the main one, which is index 0. */
 size_t vt_cluster_device_count(const vt_cluster *cluster);
 vt_status vt_cluster_get_device(const vt_cluster *cluster, size_t index, vt_device_info *out);
+
+void vt_cluster_get_prediction(const vt_cluster *cluster, vt_cluster_prediction *out);
+
+/* What runs where, as text for vt_cluster_params.plan_json. Writes at most `capacity` bytes with the
+ * NUL; returns the bytes the whole text needs without it, as snprintf does. 0: there is none, as there
+ * are too many devices, or no memory. */
+size_t vt_cluster_plan_text(const vt_cluster *cluster, char *buffer, size_t capacity);
 
 /* ---------------------------------------------------------------------------------------------
  * Sessions
@@ -826,6 +855,7 @@ typedef struct vt_worker_params {
     uint64_t cache_max_bytes; /* 0: a tenth of what is free on its disk, at most 20 GiB */
     const char *model_path;   /* a GGUF file or a shard store on this device: what it has of a model
                                  need not be sent; or NULL */
+    const vt_profile *profile;  /* how fast this device is, for main devices to plan with; or NULL */
     vt_log log;
     vt_progress progress;     /* while weights arrive; done == total at the end */
 } vt_worker_params;

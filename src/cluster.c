@@ -10,6 +10,12 @@
 
 enum { CANCEL_POLL_MS = 50, ROOT_CAUSE_MS = 400 };
 
+/* Where nothing was measured: a wired network. */
+static const vti_link_estimate usual_link = {.latency_s = 2e-4, .bytes_per_s = 1e8};
+
+/* What answers are to be like, unless said otherwise. */
+enum { TTFT_MS = 10000, TPOT_MS = 400 };
+
 vt_cluster_params vt_cluster_params_default(void)
 {
     return (vt_cluster_params){.connect_timeout_ms = 1500, .step_timeout_ms = 120000};
@@ -166,7 +172,7 @@ vt_status vti_cluster_name_silent(const vt_cluster *c, size_t answered_offset,
 {
     for (size_t i = 0; i < c->device_count; i++) {
         const vti_device *device = &c->devices[i];
-        if (device->count && !*(const bool *)((const char *)device + answered_offset))
+        if (device->in_use && !*(const bool *)((const char *)device + answered_offset))
             return vti_fail(err, VT_ERR_TIMEOUT, "device %s: waited too long for %s",
                             device->address, waiting_for);
     }
@@ -243,6 +249,8 @@ const char *vti_cluster_admit(void *user, vti_net_peer peer, const vti_frame_hea
         pthread_mutex_unlock(&c->admission.lock);
         break;
     case VTI_MSG_OFFER:
+        if (h->message_bytes > VTI_WIRE_OFFER_MAX) reason = "a message of the wrong size";
+        break;
     case VTI_MSG_ASSIGNED:
     case VTI_MSG_LOADED:
     case VTI_MSG_READY:
@@ -297,6 +305,7 @@ static void assign_layers(vt_cluster *c, const uint32_t *counts)
         vti_device *device = &c->devices[i];
         device->first = first;
         device->count = counts[i + 1];
+        device->in_use = device->count > 0;
         first += device->count;
         if (device->count)
             device->hop = c->chain_count++;
@@ -308,9 +317,6 @@ static void assign_layers(vt_cluster *c, const uint32_t *counts)
 
 static vt_status set_up_devices(vt_cluster *c, const vt_cluster_params *p, vt_error *err)
 {
-    uint32_t counts[VTI_MAX_DEVICES + 1];
-    VTI_TRY(vti_split_layers(c->model->hparams.layers, p->device_count, p->split, p->split_count,
-                             counts, err));
     c->devices = calloc(p->device_count ? p->device_count : 1, sizeof *c->devices);
     if (!c->devices) return vti_fail(err, VT_ERR_MEMORY, "no memory for a cluster");
     c->device_count = p->device_count;
@@ -322,8 +328,29 @@ static vt_status set_up_devices(vt_cluster *c, const vt_cluster_params *p, vt_er
             if (strcmp(address, c->devices[j].address) == 0)
                 return vti_fail(err, VT_ERR_ARGUMENT, "device %s is named twice", address);
         snprintf(c->devices[i].address, sizeof c->devices[i].address, "%s", address);
+        c->devices[i].in_use = true;
+        c->devices[i].link = usual_link;
     }
+    return VT_OK;
+}
+
+/* Without a split the planner is asked, as far as it goes. */
+static vt_status set_up_split(vt_cluster *c, const vt_cluster_params *p, vt_error *err)
+{
+    uint32_t counts[VTI_MAX_DEVICES + 1];
+    if (p->plan_json && (p->split_count || p->split_evenly))
+        return vti_fail(err, VT_ERR_ARGUMENT, "a plan says by itself how layers are split");
+    if (p->plan_json) return vti_cluster_read_plan(c, p->plan_json, err);
+    bool many = p->device_count >= VTI_PLAN_DEVICES_MAX;
+    if (!p->split_count && !p->split_evenly && !many) return VT_OK;
+    if (!p->split_count && !p->split_evenly)
+        vti_log(&c->log, VT_LOG_WARNING,
+                "%zu devices are more than plans are made for (%d, the main device included): "
+                "layers are split evenly", p->device_count + 1, VTI_PLAN_DEVICES_MAX);
+    VTI_TRY(vti_split_layers(c->model->hparams.layers, p->device_count, p->split, p->split_count,
+                             counts, err));
     assign_layers(c, counts);
+    c->is_split = true;
     return VT_OK;
 }
 
@@ -333,7 +360,7 @@ static vt_status connect_devices(vt_cluster *c, vt_error *err)
     for (size_t i = 0; i < c->device_count; i++) {
         vti_device *device = &c->devices[i];
         vti_net_error net_err;
-        if (!device->count) continue;
+        if (!device->in_use) continue;
         vti_net_status status = vti_net_connect(c->net, device->address, c->connect_timeout_ms,
                                                 &device->peer, &net_err);
         if (status != VTI_NET_OK)
@@ -362,10 +389,13 @@ static vt_status open_parts(vt_cluster *c, const vt_cluster_params *p, vt_error 
         return vti_fail(err, VT_ERR_ARGUMENT, "%zu devices are too many; at most %d",
                         p->device_count, VTI_MAX_DEVICES);
     VTI_TRY(set_up_devices(c, p, err));
+    VTI_TRY(set_up_split(c, p, err));
     if (getrandom(c->id.bytes, sizeof c->id.bytes, 0) != (ssize_t)sizeof c->id.bytes)
         return vti_fail(err, VT_ERR_IO, "the system gave no random bytes");
     VTI_TRY(open_net(c, p->key_path, err));
     VTI_TRY(connect_devices(c, err));
+    VTI_TRY(vti_cluster_claim(c, err));
+    if (!c->is_split) VTI_TRY(vti_cluster_plan_layers(c, err));
     VTI_TRY(vti_cluster_provision(c, err));
     return vti_weights_load(c->model->shards, &c->model->composition, c->model->memory,
                             c->model->pool, &c->model->progress, 0, 2 * c->main_layers,
@@ -397,6 +427,12 @@ vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params
     c->context_tokens = params->context_tokens;
     c->batch_tokens = params->batch_tokens;
     c->kv_type = params->kv_type;
+    c->ttft_ms = params->ttft_ms ? params->ttft_ms : TTFT_MS;
+    c->tpot_ms = params->tpot_ms ? params->tpot_ms : TPOT_MS;
+    if (params->profile) {
+        c->profile_facts = params->profile->facts;
+        c->profile = &c->profile_facts;
+    }
     c->cache_path = params->cache_path;
     c->cache_max_bytes = params->cache_max_bytes;
     vti_session_sizes(&model->hparams, &c->context_tokens, &c->batch_tokens);
@@ -416,6 +452,8 @@ void vt_cluster_close(vt_cluster *c)
     vti_weights_free(c->main_weights);
     vti_budget_give(&vti_model_device(c->model)->budget, VTI_BUDGET_WIRE, c->queue_bytes);
     free(c->devices);
+    free(c->given);
+    free(c->plan);
     pthread_mutex_destroy(&c->admission.lock);
     free(c);
 }
@@ -439,9 +477,10 @@ vt_status vt_cluster_get_device(const vt_cluster *c, size_t index, vt_device_inf
         .address = device->address,
         .first_layer = device->first,
         .layer_count = device->count,
-        .memory_bytes = device->memory_bytes,
+        .memory_bytes = device->offer.memory_bytes,
         .weight_bytes = device->weight_bytes,
         .sent_bytes = device->sent_bytes,
+        .left_out = device->left_out[0] ? device->left_out : NULL,
         .busy_ns = device->busy_ns,
     };
     return VT_OK;

@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 
+#include "../net/quality.h"
+#include "../planner/planner.h"
 #include "cluster.h"
 #include "wire.h"
 
@@ -13,10 +15,14 @@ enum { VTI_MAX_DEVICES = 63 }; /* workers; net/ allows one connection more */
 typedef struct vti_device {
     char address[VTI_NET_ADDRESS_MAX];
     vti_net_peer peer;
+    bool in_use;              /* it has layers, or they are not distributed yet */
     bool up, offered, assigned, ready, session_ok, kv_ok;
-    uint32_t first, count;    /* layers; count 0: left out, not even connected to */
+    uint32_t first, count;    /* layers; count 0: left out */
     uint32_t hop;             /* place in the chain of those that have layers */
-    uint64_t memory_bytes, weight_bytes, sent_bytes, busy_ns;
+    uint64_t weight_bytes, sent_bytes, busy_ns;
+    vti_offer offer;
+    vti_link_estimate link;   /* between it and the main device */
+    char left_out[160];       /* why; or "" */
 } vti_device;
 
 /* What the admission of headers needs; guarded by `lock`. */
@@ -31,6 +37,8 @@ typedef struct vti_result_admission {
     uint32_t want_bytes;  /* that a worker's largest WANT may have */
 } vti_result_admission;
 
+typedef struct vti_cluster_plan vti_cluster_plan; /* cluster_plan.h */
+
 struct vt_cluster {
     const vt_model *model;
     vt_log log;
@@ -38,6 +46,11 @@ struct vt_cluster {
     uint32_t connect_timeout_ms, step_timeout_ms;
     uint32_t context_tokens, batch_tokens; /* what sessions are expected to ask for */
     vt_kv_type kv_type;
+    uint32_t ttft_ms, tpot_ms;
+    vti_plan *given;        /* to be carried out instead of one that is searched for; or NULL */
+    vti_cluster_plan *plan; /* NULL: layers were split without one */
+    const vti_profile *profile; /* of the main device; or NULL */
+    vti_profile profile_facts;
     const char *cache_path; /* while it is opened; or NULL */
     uint64_t cache_max_bytes;
     vti_net *net;
@@ -46,6 +59,7 @@ struct vt_cluster {
     vti_device *devices; /* in the order of the parameters */
     size_t device_count;
     uint32_t chain_count; /* of those with layers */
+    bool is_split;        /* who has which layers is known before the devices are asked */
     vti_weights *main_weights;
     uint64_t main_busy_ns;
     uint32_t main_layers;
@@ -89,8 +103,22 @@ vt_status vti_cluster_name_silent(const vt_cluster *c, size_t answered_offset,
 /* Why a device cannot be sent to any more: reads events until its end comes. */
 vt_status vti_cluster_explain_loss(vt_cluster *c, vti_device *device, vt_error *err);
 
+/* Claims all devices that are in use; each offers its memory. */
+vt_status vti_cluster_claim(vt_cluster *c, vt_error *err);
+
 /* Sends every device its layers and waits until all are ready. */
 vt_status vti_cluster_provision(vt_cluster *c, vt_error *err);
+
+/* Reads a plan to be carried out. ERR_UNSUPPORTED names the first unit that cannot be. */
+vt_status vti_cluster_read_plan(vt_cluster *c, const char *json, vt_error *err);
+
+/* All devices have made their offers: gives each its layers, by the given plan or by the best, and
+ * lets go of those that get none. */
+vt_status vti_cluster_plan_layers(vt_cluster *c, vt_error *err);
+
+/* Costs of device d, as it has measured them, when it runs that model. */
+void vti_cluster_set_speed(const vt_cluster *c, unsigned d, const vti_plan_model *model,
+                           vti_plan_device *out);
 
 /* The devices know their layers: sends each the shards that it lacks, until all have theirs. */
 vt_status vti_cluster_send_weights(vt_cluster *c, vt_error *err);

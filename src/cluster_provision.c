@@ -26,50 +26,39 @@ static vt_status send_simple(vt_cluster *c, vti_device *device, vti_message type
 
 /* --- claim ------------------------------------------------------------------------------------- */
 
-/* The number in an OFFER or READY. */
-static vt_status read_number(const vti_device *device, const vti_net_event *event, uint64_t *out,
-                             vt_error *err)
+static vt_status take_offer(vti_device *device, const vti_net_event *event, vt_error *err)
 {
-    vti_reader r = {event->payload, event->header.message_bytes, 0, false};
-    *out = vti_read_u64(&r);
-    if (!r.failed && r.at == r.bytes) return VT_OK;
-    return vti_fail(err, VT_ERR_PROTOCOL, "device %s sent a malformed answer", device->address);
+    if (event->type != VTI_NET_MESSAGE || event->header.type != VTI_MSG_OFFER || device->offered)
+        return vti_fail(err, VT_ERR_PROTOCOL,
+                        "device %s sent a message of type %u while we waited for its offer",
+                        device->address, event->header.type);
+    device->offered = true;
+    if (vti_decode_offer(event->payload, event->header.message_bytes, &device->offer)) return VT_OK;
+    return vti_fail(err, VT_ERR_PROTOCOL, "device %s sent a malformed offer", device->address);
 }
 
-/* Waits until every device of the chain has sent a message of `type`, and takes its number. */
-static vt_status collect(vt_cluster *c, vti_message type, uint32_t timeout_ms, const char *what,
-                         size_t bool_offset, size_t number_offset, vt_error *err)
+vt_status vti_cluster_claim(vt_cluster *c, vt_error *err)
 {
-    uint64_t deadline = vti_net_after_ms(timeout_ms);
-    for (uint32_t missing = c->chain_count; missing;) {
+    uint32_t missing = 0;
+    for (size_t i = 0; i < c->device_count; i++) {
+        vti_writer w = {c->id.bytes, sizeof c->id.bytes, sizeof c->id.bytes, false};
+        if (!c->devices[i].in_use) continue;
+        VTI_TRY(send_simple(c, &c->devices[i], VTI_MSG_CLAIM, &w, err));
+        missing++;
+    }
+    uint64_t deadline = vti_net_after_ms(ANSWER_TIMEOUT_MS);
+    for (; missing; missing--) {
         vti_net_event event;
         vti_device *device;
-        vt_status status = vti_cluster_wait(c, deadline, NULL, what, &event, &device, err);
-        if (status == VT_ERR_TIMEOUT) return vti_cluster_name_silent(c, bool_offset, what, err);
+        vt_status status = vti_cluster_wait(c, deadline, NULL, "its offer", &event, &device, err);
+        if (status == VT_ERR_TIMEOUT)
+            return vti_cluster_name_silent(c, offsetof(vti_device, offered), "its offer", err);
         VTI_TRY(status);
-        bool *seen = (bool *)((char *)device + bool_offset);
-        if (event.type != VTI_NET_MESSAGE || event.header.type != type || *seen)
-            status = vti_fail(err, VT_ERR_PROTOCOL,
-                              "device %s sent a message of type %u while we waited for %s",
-                              device->address, event.header.type, what);
-        else
-            status = read_number(device, &event, (uint64_t *)((char *)device + number_offset), err);
-        *seen = true;
-        missing--;
+        status = take_offer(device, &event, err);
         vti_net_event_clear(&event);
         VTI_TRY(status);
     }
     return VT_OK;
-}
-
-static vt_status claim_all(vt_cluster *c, vt_error *err)
-{
-    for (size_t i = 0; i < c->device_count; i++) {
-        vti_writer w = {c->id.bytes, sizeof c->id.bytes, sizeof c->id.bytes, false};
-        if (c->devices[i].count) VTI_TRY(send_simple(c, &c->devices[i], VTI_MSG_CLAIM, &w, err));
-    }
-    return collect(c, VTI_MSG_OFFER, ANSWER_TIMEOUT_MS, "its offer",
-                   offsetof(vti_device, offered), offsetof(vti_device, memory_bytes), err);
 }
 
 static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
@@ -94,14 +83,14 @@ static vt_status check_memory(const vt_cluster *c, vt_error *err)
     size_t at = 0;
     for (size_t i = 0; i < c->device_count; i++) {
         const vti_device *device = &c->devices[i];
-        if (!device->count || !device->memory_bytes) continue;
+        if (!device->count || !device->offer.memory_bytes) continue;
         uint64_t need = device_needs(c, device);
-        if (need <= device->memory_bytes || at >= sizeof text) continue;
+        if (need <= device->offer.memory_bytes || at >= sizeof text) continue;
         at += (size_t)snprintf(text + at, sizeof text - at,
                                "%s%s lends %.1f MiB and its %" PRIu32
                                " layers need %.1f MiB (%.1f MiB short)",
-                               at ? "; " : "", device->address, mib(device->memory_bytes),
-                               device->count, mib(need), mib(need - device->memory_bytes));
+                               at ? "; " : "", device->address, mib(device->offer.memory_bytes),
+                               device->count, mib(need), mib(need - device->offer.memory_bytes));
     }
     if (!at) return VT_OK;
     return vti_fail(err, VT_ERR_MEMORY,
@@ -159,7 +148,6 @@ static vt_status send_assignment(vt_cluster *c, vti_device *device, vt_error *er
 
 vt_status vti_cluster_provision(vt_cluster *c, vt_error *err)
 {
-    VTI_TRY(claim_all(c, err));
     VTI_TRY(check_memory(c, err));
     VTI_TRY(check_own_memory(c, err));
     for (size_t i = 0; i < c->device_count; i++)

@@ -97,6 +97,23 @@ static uint64_t offered_bytes(const vti_budget *budget)
     return left ? left : 1;
 }
 
+static vt_status send_offer(vti_engagement *e, vt_error *err)
+{
+    const vti_engagement_host *host = e->host;
+    uint8_t payload[VTI_WIRE_OFFER_MAX];
+    vti_writer w = {payload, sizeof payload, 0, false};
+    vti_device_memory_refresh(host->memory);
+    vti_offer offer = {
+        .memory_bytes = offered_bytes(&host->memory->budget),
+        .page_bytes = vti_shard_memory_page_bytes(),
+        .has_profile = host->profile != NULL,
+    };
+    if (host->profile) offer.profile = *host->profile;
+    if (!vti_encode_offer(&w, &offer))
+        return vti_fail(err, VT_ERR_INTERNAL, "the offer does not fit its message");
+    return send_message(e, e->main, VTI_MSG_OFFER, payload, w.bytes, err);
+}
+
 vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main,
                               const char *main_address, const vti_cluster_id *id,
                               vti_engagement **out, vt_error *err)
@@ -115,11 +132,7 @@ vt_status vti_engagement_open(const vti_engagement_host *host, vti_net_peer main
     pthread_mutex_unlock(&host->admission->lock);
     publish_route(e);
     vti_engagement_publish_phase(e, VTI_PHASE_CLAIMED);
-    uint8_t offer[8];
-    vti_writer w = {offer, sizeof offer, 0, false};
-    vti_device_memory_refresh(host->memory);
-    vti_write_u64(&w, offered_bytes(&host->memory->budget));
-    vt_status status = send_message(e, main, VTI_MSG_OFFER, offer, w.bytes, err);
+    vt_status status = send_offer(e, err);
     if (status != VT_OK) {
         vti_engagement_close(e);
         return status;

@@ -68,6 +68,7 @@ typedef struct vti_engagement_host {
     vt_progress progress;
     vti_shard_cache *cache;       /* or NULL */
     const vti_local_model *local; /* or NULL */
+    const vti_profile *profile;   /* how fast this device is; or NULL */
 } vti_engagement_host;
 
 typedef struct vti_engagement {

@@ -39,7 +39,7 @@
 #define MADV_COLLAPSE 25 /* since Linux 6.1; an older one refuses */
 #endif
 
-enum { BLOCK_BYTES = 2 << 20, REGION_BYTES = 256 << 20 };
+enum { BLOCK_BYTES = VTI_SHARD_MEMORY_BLOCK, REGION_BYTES = VTI_SHARD_MEMORY_REGION };
 
 typedef struct region {
     struct region *next;
@@ -299,6 +299,12 @@ static void leave_block(vti_shard_memory *m, region *r, size_t block)
     release(at, BLOCK_BYTES);
     if (!r->huge[block]) advise_huge(at, BLOCK_BYTES, true);
     r->huge[block] = true;
+}
+
+uint32_t vti_shard_memory_page_bytes(void)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    return page > 0 && page <= BLOCK_BYTES ? (uint32_t)page : BLOCK_BYTES;
 }
 
 /* --- the interface --------------------------------------------------------------------------- */

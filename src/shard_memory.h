@@ -11,6 +11,11 @@
 
 typedef struct vti_shard_memory vti_shard_memory;
 
+/* Beyond what is asked for, less than a page is held for every allocation, and less than
+ * VTI_SHARD_MEMORY_BLOCK for every region that has been begun. */
+enum { VTI_SHARD_MEMORY_BLOCK = 2 << 20, VTI_SHARD_MEMORY_REGION = 256 << 20 };
+uint32_t vti_shard_memory_page_bytes(void);
+
 typedef struct vti_shard_memory_usage {
     uint64_t allocated_bytes; /* sum of the allocations, in whole pages */
     uint64_t held_bytes;      /* what is resident once they are written; taken from the budget */

@@ -143,6 +143,34 @@ bool vti_decode_assignment(const uint8_t *data, size_t bytes, vti_assignment *ou
     return finished(&r) && strlen(out->next) == length;
 }
 
+bool vti_encode_offer(vti_writer *w, const vti_offer *offer)
+{
+    uint8_t profile[VTI_PROFILE_WIRE_BYTES];
+    vti_write_u64(w, offer->memory_bytes);
+    vti_write_u32(w, offer->page_bytes);
+    vti_write_u32(w, offer->has_profile);
+    if (!offer->has_profile) return !w->failed;
+    vti_profile_encode(&offer->profile, profile);
+    vti_write_bytes(w, profile, sizeof profile);
+    return !w->failed;
+}
+
+bool vti_decode_offer(const uint8_t *data, size_t bytes, vti_offer *out)
+{
+    uint8_t profile[VTI_PROFILE_WIRE_BYTES];
+    vti_reader r = {data, bytes, 0, false};
+    memset(out, 0, sizeof *out);
+    out->memory_bytes = vti_read_u64(&r);
+    out->page_bytes = vti_read_u32(&r);
+    out->has_profile = read_enum(&r, 2);
+    if (out->page_bytes < 1 || out->page_bytes > VTI_WIRE_PAGE_MAX ||
+        (out->page_bytes & (out->page_bytes - 1)))
+        return false;
+    if (!out->has_profile) return finished(&r);
+    vti_read_bytes(&r, profile, sizeof profile);
+    return finished(&r) && vti_profile_decode(profile, &out->profile);
+}
+
 bool vti_encode_session(vti_writer *w, const vti_session_request *s)
 {
     vti_write_u32(w, s->context_tokens);

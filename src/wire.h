@@ -8,11 +8,12 @@
 #include "../net/net.h"
 #include "kv_transfer.h"
 #include "model_identity.h"
+#include "profile.h"
 #include "shard.h"
 
 typedef enum vti_message {
     VTI_MSG_CLAIM = VTI_FRAME_USER, /* main → worker: be mine. cluster id */
-    VTI_MSG_OFFER,       /* worker → main: memory_bytes u64 */
+    VTI_MSG_OFFER,       /* worker → main: vti_offer */
     VTI_MSG_REFUSE,      /* worker → main: status u32, text: why this cannot go on */
     VTI_MSG_ASSIGN,      /* main → worker: vti_assignment */
     VTI_MSG_ASSIGNED,    /* worker → main: send the manifest. u32, 1: it has the very same file */
@@ -38,7 +39,9 @@ enum {
     VTI_CLUSTER_ID_BYTES = 16,
     VTI_WIRE_ADDRESS_MAX = VTI_NET_ADDRESS_MAX - 1,
     VTI_WIRE_BLOCK_MAX = 1 << 20,   /* bytes of a block in one BLOCK message; the last has the rest */
-    VTI_WIRE_SMALL_MAX = 512,       /* any message but MANIFEST, WANT, BLOCK, STEP and KV */
+    VTI_WIRE_SMALL_MAX = 512, /* any message but OFFER, MANIFEST, WANT, BLOCK, STEP and KV */
+    VTI_WIRE_OFFER_MAX = 8 + 4 + 4 + VTI_PROFILE_WIRE_BYTES,
+    VTI_WIRE_PAGE_MAX = 2 << 20,
     VTI_WIRE_WANT_BYTES = 4,
     VTI_WIRE_BUSY_BYTES = 8,        /* one busy time in a STEP */
     VTI_WIRE_SLOT_BYTES = 4,        /* before the rows of a KV: keys or values (0, 1) × KV heads
@@ -52,6 +55,14 @@ enum { VTI_STEP_ALL_ROWS = 1 }; /* the main device wants the result of every tok
 typedef struct vti_cluster_id {
     uint8_t bytes[VTI_CLUSTER_ID_BYTES];
 } vti_cluster_id;
+
+/* What a worker lends. */
+typedef struct vti_offer {
+    uint64_t memory_bytes; /* 0: no limit */
+    uint32_t page_bytes;   /* that a shard's memory is a multiple of */
+    bool has_profile;      /* it knows how fast it is */
+    vti_profile profile;
+} vti_offer;
 
 /* Layers [first, first + count) of a model, and where the result goes. */
 typedef struct vti_assignment {
@@ -91,6 +102,8 @@ void vti_read_bytes(vti_reader *r, void *out, size_t bytes);
 /* Encoders return false if the capacity did not suffice (a bug); decoders if the payload is not
  * exactly such a thing. A decoded value is in range by itself: enums are members, strings are
  * terminated. What it means for a model is checked by who uses it. */
+bool vti_encode_offer(vti_writer *w, const vti_offer *offer);
+bool vti_decode_offer(const uint8_t *data, size_t bytes, vti_offer *out);
 bool vti_encode_assignment(vti_writer *w, const vti_assignment *a);
 bool vti_decode_assignment(const uint8_t *data, size_t bytes, vti_assignment *out);
 bool vti_encode_session(vti_writer *w, const vti_session_request *s);

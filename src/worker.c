@@ -26,6 +26,7 @@ struct vt_worker {
     vti_engagement_host host;
     vti_device_memory memory;
     vti_local_model *local;
+    vti_profile profile;
     char address[VTI_NET_ADDRESS_MAX];
     atomic_bool stopping;
     vti_engagement *engagement; /* NULL: idle */
@@ -106,6 +107,10 @@ vt_status vt_worker_open(const vt_worker_params *params, vt_worker **out, vt_err
         .memory = &w->memory,
         .progress = params->progress,
     };
+    if (params->profile) {
+        w->profile = params->profile->facts;
+        w->host.profile = &w->profile;
+    }
     vt_status status = open_parts(w, params, err);
     if (status != VT_OK) {
         vt_worker_close(w);

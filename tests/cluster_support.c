@@ -93,6 +93,7 @@ vt_status test_cluster_open(const vt_model *model, const test_worker *workers, s
     params.device_count = count;
     params.split = split;
     params.split_count = split_count;
+    params.split_evenly = split == NULL;
     return vt_cluster_open(model, &params, out, err);
 }
 

@@ -22,7 +22,7 @@ test_worker test_worker_start_with(const vt_worker_params *params, void (*prepar
 /* Sends a signal and waits for the end of the process; returns waitpid's status. */
 int test_worker_end(test_worker *worker, int signal_number);
 
-/* Opens a cluster of these workers; `split` may be NULL. */
+/* Opens a cluster of these workers; `split` NULL: even shares. */
 vt_status test_cluster_open(const vt_model *model, const test_worker *workers, size_t count,
                             const uint32_t *split, size_t split_count, vt_cluster **out,
                             vt_error *err);

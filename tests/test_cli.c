@@ -290,7 +290,7 @@ static void worker_program(void **state)
            "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do"
            "  grep -q listening $DIR/port && break; sleep 0.1; done;"
            "a=$(sed 's/listening on //' $DIR/port);"
-           "RUN -p 'The fox' -n 5 -t 0 --no-echo --devices $a &&"
+           "RUN -p 'The fox' -n 5 -t 0 --no-echo --devices $a --split even &&"
            "RUN -p 'The fox' -n 5 -t 0 --no-echo --devices $a --split 1,5;"
            "code=$?; kill -TERM $w; wait $w || code=99; cat $DIR/log >&2; rm -f $DIR/port $DIR/log;"
            "exit $code",

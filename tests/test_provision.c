@@ -109,6 +109,7 @@ static result run(const char *path, const char *cache, const test_worker *worker
     for (size_t i = 0; i < count; i++) addresses[i] = workers[i].address;
     params.devices = addresses;
     params.device_count = count;
+    params.split_evenly = true;
     params.cache_path = cache;
     params.context_tokens = 64;
     params.log.write = note_main;

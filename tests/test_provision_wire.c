@@ -292,17 +292,24 @@ static void answer_assignment(vti_net *net, vti_net_peer peer, trick t)
     if (t == ASSIGNED_AND_READY) send_type(net, peer, VTI_MSG_READY, data, 8);
 }
 
+/* No limit to its memory, no profile. */
+static void make_offer(vti_net *net, vti_net_peer peer)
+{
+    uint8_t payload[VTI_WIRE_OFFER_MAX];
+    vti_writer w = {payload, sizeof payload, 0, false};
+    vti_encode_offer(&w, &(vti_offer){.page_bytes = 4096});
+    send_type(net, peer, VTI_MSG_OFFER, payload, w.bytes);
+}
+
 /* Until the main device leaves. */
 static void be_tricky(vti_net *net, trick t)
 {
-    uint8_t offer[8];
-    put_number(offer, 0);
     for (;;) {
         vti_net_event event;
         if (vti_net_wait(net, vti_net_after_ms(PATIENCE_MS), &event) != VTI_NET_OK) return;
         if (event.type == VTI_NET_PEER_DOWN) return;
         if (event.type == VTI_NET_MESSAGE && event.header.type == VTI_MSG_CLAIM)
-            send_type(net, event.peer, VTI_MSG_OFFER, offer, 8);
+            make_offer(net, event.peer);
         if (event.type == VTI_NET_MESSAGE && event.header.type == VTI_MSG_ASSIGN)
             answer_assignment(net, event.peer, t);
         if (event.type == VTI_NET_MESSAGE && event.header.type == VTI_MSG_MANIFEST)
@@ -314,14 +321,14 @@ static void be_tricky(vti_net *net, trick t)
 /* Two workers in one process: both want everything. Exit code 0: it came to both at once. */
 static void be_two_workers(vti_net *net)
 {
-    uint8_t offer[8] = {0}, data[4] = {0};
+    uint8_t data[4] = {0};
     vti_net_peer first = 0, before = 0;
     uint32_t left = 0, switches = 0;
     for (;;) {
         vti_net_event event;
         if (vti_net_wait(net, vti_net_after_ms(PATIENCE_MS), &event) != VTI_NET_OK) _exit(2);
         int type = event.type == VTI_NET_MESSAGE ? event.header.type : 0;
-        if (type == VTI_MSG_CLAIM) send_type(net, event.peer, VTI_MSG_OFFER, offer, 8);
+        if (type == VTI_MSG_CLAIM) make_offer(net, event.peer);
         if (type == VTI_MSG_ASSIGN) send_type(net, event.peer, VTI_MSG_ASSIGNED, data, 4);
         if (type == VTI_MSG_MANIFEST) {
             uint32_t count = event.header.message_bytes / VTI_MANIFEST_ENTRY_BYTES;
@@ -378,6 +385,7 @@ static vt_status open_cluster(char addresses[2][VTI_NET_ADDRESS_MAX], size_t cou
     vt_model *model = open_model();
     params.devices = devices;
     params.device_count = count;
+    params.split_evenly = true;
     vt_status status = vt_cluster_open(model, &params, &cluster, err);
     vt_model_close(model);
     return status;

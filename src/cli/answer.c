@@ -128,12 +128,23 @@ static json_t *devices_json(const cli_compute *c)
     for (size_t i = 0; i < count; i++) {
         if (vt_cluster_get_device(c->cluster, i, &info) != VT_OK) continue;
         json_array_append_new(
-            list, json_pack("{s:s, s:I, s:I, s:I, s:f}", "address", info.address, "first_layer",
+            list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:s*}", "address", info.address, "first_layer",
                             (json_int_t)info.first_layer, "layers", (json_int_t)info.layer_count,
                             "weight_bytes", (json_int_t)info.weight_bytes, "busy_s",
-                            (double)info.busy_ns / 1e9));
+                            (double)info.busy_ns / 1e9, "left_out", info.left_out));
     }
     return list;
+}
+
+/* What a plan said about the answer's speed; or NULL. */
+static json_t *prediction_json(const cli_compute *c)
+{
+    vt_cluster_prediction p = {0};
+    if (c->cluster) vt_cluster_get_prediction(c->cluster, &p);
+    if (!p.is_known) return NULL;
+    return json_pack("{s:f, s:f, s:I, s:I, s:b}", "ttft_s", p.ttft_s, "tpot_s", p.tpot_s,
+                     "prompt_tokens", (json_int_t)p.prompt_tokens, "context_tokens",
+                     (json_int_t)p.context_tokens, "meets_qos", (int)p.meets_qos);
 }
 
 /* One object in one line. */
@@ -142,7 +153,7 @@ static int print_json(const run_options *o, const text_buffer *text, const run_a
     vt_session_stats s;
     vt_session_get_stats(o->compute.handle, &s);
     json_t *object = json_pack(
-        "{s:s%, s:s, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I, s:I, s:I, s:o}", "text",
+        "{s:s%, s:s, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I, s:I, s:I, s:o, s:o*}", "text",
         text->data ? text->data : "", text->bytes, "ended_by", reason_text(a->reason),
         "prompt_tokens", (json_int_t)a->prompt_tokens, "computed_tokens",
         (json_int_t)a->computed_tokens, "prefill_s", (double)a->prefill_ns / 1e9, "prefill_tok_s",
@@ -150,7 +161,8 @@ static int print_json(const run_options *o, const text_buffer *text, const run_a
         (json_int_t)a->answer_tokens, "decode_s", (double)a->decode_ns / 1e9, "decode_tok_s",
         per_second(a->decoded_tokens, a->decode_ns), "context_tokens",
         (json_int_t)s.context_tokens, "used_tokens", (json_int_t)s.used_tokens, "seed",
-        (json_int_t)o->compute.session.sampling.seed, "devices", devices_json(&o->compute));
+        (json_int_t)o->compute.session.sampling.seed, "devices", devices_json(&o->compute),
+        "predicted", prediction_json(&o->compute));
     if (object && o->chat)
         json_object_set_new(object, "left_out_messages", json_integer((json_int_t)a->left_out));
     if (object && text->logprobs) json_object_set(object, "logprobs", text->logprobs);

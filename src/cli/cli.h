@@ -122,14 +122,17 @@ void cli_cache_free(cli_cache *cache);
  * *code then is the exit code. */
 vt_model *cli_open_model(const char *path, const vt_model_params *params, int *code);
 
+typedef struct cli_devices cli_devices; /* devices.c */
+
 /* What the commands that compute have in common. */
 typedef struct cli_compute {
     const char *model_path;
     const char *pre;     /* pre-tokenizer; NULL: the file's */
     const char *precision; /* "F16", "I8", "I4"; NULL: the file's highest */
-    const char *plan_path; /* of units' precisions and pruned shards */
+    const char *plan_path; /* of units' precisions, pruned shards, and where they run */
+    const char *save_plan_path;
     const char *devices; /* "HOST:PORT,HOST:PORT" */
-    const char *split;   /* "3,2,1" */
+    const char *split;   /* "3,2,1" or "even"; NULL: as planned */
     const char *key_path;
     uint32_t local;      /* device processes on this machine, this one included; 0: off */
     uint32_t threads;    /* 0: default */
@@ -142,6 +145,7 @@ typedef struct cli_compute {
     vt_cluster *cluster;
     vt_session *handle;
     cli_progress loading; /* of weights on this device */
+    cli_devices *wanted;
 } cli_compute;
 
 /* What one device needs, … */
@@ -171,13 +175,16 @@ typedef struct cli_compute {
     CLI_MODEL_OPTIONS(c),                                                                          \
     {"plan", 0, CLI_STRING, &(c).plan_path, 0, 0, "FILE",                                          \
      "instead of --precision: every unit at its precision in this plan, without the\n"             \
-     "                                 shards that are pruned there"},                              \
+     "                                 shards that are pruned there; with devices also: where it\n"\
+     "                                 runs there"},                                                \
     {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Devices"},                                           \
     {"devices", 'd', CLI_STRING, &(c).devices, 0, 0, "HOST:PORT,…",                                \
-     "workers that run layers too, in this order"},                                                \
-    {"split", 0, CLI_STRING, &(c).split, 0, 0, "A,B,…",                                            \
-     "layers of this device, then of each worker; without the first number this\n"                \
-     "                                 device only embeds and samples (default: even)"},            \
+     "workers that may run layers too; which ones is planned for the fastest answer"},             \
+    {"split", 0, CLI_STRING, &(c).split, 0, 0, "A,B,…|even",                                       \
+     "instead: layers of this device, then of each worker (without the first number\n"            \
+     "                                 this device only embeds and samples), or even shares"},      \
+    {"save-plan", 0, CLI_STRING, &(c).save_plan_path, 0, 0, "FILE",                                \
+     "write what runs where to FILE, for --plan"},                                                 \
     {"local", 0, CLI_U32, &(c).local, 1, 64, "N",                                                  \
      "try it out: N device processes on this machine"},                                            \
     {"key", 0, CLI_STRING, &(c).key_path, 0, 0, "FILE",                                            \
@@ -186,6 +193,13 @@ typedef struct cli_compute {
 
 /* Fills the defaults. */
 void cli_compute_init(cli_compute *compute);
+
+/* The parts of the next one: devices that are to take part, before anything has threads; the cluster,
+ * if any; --save-plan. */
+int cli_start_devices(cli_compute *compute);
+int cli_open_devices(cli_compute *compute, const char *plan_json);
+int cli_save_plan(const cli_compute *compute);
+void cli_free_devices(cli_compute *compute);
 
 /* Opens model, workers, cluster and session. An exit code after an error line. */
 int cli_open_compute(cli_compute *compute);
