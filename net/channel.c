@@ -57,6 +57,11 @@ static vti_channel_result feed_handshake(vti_channel *channel, const uint8_t *by
     return VTI_CHANNEL_READY;
 }
 
+static vti_channel_result not_greeted(vti_channel *channel)
+{
+    return fail(channel, VTI_NET_ERR_PROTOCOL, "the first frame is not a HELLO");
+}
+
 static vti_channel_result take_message(vti_channel *channel, vti_frame_message *out)
 {
     bool hello = out->header.type == VTI_FRAME_HELLO;
@@ -66,14 +71,17 @@ static vti_channel_result take_message(vti_channel *channel, vti_frame_message *
         return VTI_CHANNEL_MESSAGE;
     }
     free(out->payload);
-    return fail(channel, VTI_NET_ERR_PROTOCOL,
-                hello ? "a second HELLO" : "the first frame is not a HELLO");
+    return hello ? fail(channel, VTI_NET_ERR_PROTOCOL, "a second HELLO") : not_greeted(channel);
 }
 
 static vti_channel_result feed_frames(vti_channel *channel, const uint8_t *bytes, size_t size,
                                       size_t *used, vti_frame_message *out)
 {
     vti_frame_result result = vti_frame_feed(&channel->parser, bytes, size, used, out);
+    if (channel->parser.padding_bytes > 0 && !channel->greeted) {
+        if (result == VTI_FRAME_MESSAGE) free(out->payload);
+        return not_greeted(channel);
+    }
     if (result == VTI_FRAME_MORE) return VTI_CHANNEL_MORE;
     if (result == VTI_FRAME_MESSAGE) return take_message(channel, out);
     if (channel->parser.refused) return fail(channel, VTI_NET_ERR_PROTOCOL, channel->parser.reason);

@@ -60,16 +60,21 @@ static const char *own_frame_invalid(const vti_frame_header *header)
     if (header->flags || header->epoch || header->step || header->unit || header->token_begin ||
         header->token_count)
         return "a field is set that this frame type does not have";
-    uint32_t limit = header->type == VTI_FRAME_HEARTBEAT ? 0 : VTI_FRAME_TEXT_MAX;
-    if (header->message_bytes > limit) return "text is too long";
-    return NULL;
+    uint32_t bytes = header->message_bytes;
+    switch (header->type) {
+    case VTI_FRAME_HEARTBEAT: return bytes > 0 ? "text is too long" : NULL;
+    case VTI_FRAME_PING:
+    case VTI_FRAME_PONG: return bytes != VTI_FRAME_PING_BYTES ? "ping is not 8 bytes" : NULL;
+    case VTI_FRAME_PADDING: return bytes > VTI_FRAME_PADDING_MAX ? "padding is too long" : NULL;
+    default: return bytes > VTI_FRAME_TEXT_MAX ? "text is too long" : NULL;
+    }
 }
 
 const char *vti_frame_invalid(const vti_frame_header *header)
 {
     if (header->magic != VTI_FRAME_MAGIC) return "wrong magic number";
     if (header->version != VTI_WIRE_VERSION) return "wrong version";
-    if (header->type == 0 || (header->type > VTI_FRAME_ERROR && header->type < VTI_FRAME_USER))
+    if (header->type == 0 || (header->type > VTI_FRAME_PADDING && header->type < VTI_FRAME_USER))
         return "unknown frame type";
     if (header->reserved != 0) return "reserved bytes are not zero";
     if (header->message_bytes > VTI_FRAME_MESSAGE_MAX) return "message is too large";
@@ -140,13 +145,23 @@ static bool begin_chunk(vti_frame_parser *parser)
     return true;
 }
 
+/* To nowhere, if `to` is NULL. */
 static size_t take(uint8_t *to, uint32_t *have, uint32_t want, const uint8_t *bytes, size_t size)
 {
     size_t count = want - *have;
     if (count > size) count = size;
-    if (count > 0) memcpy(to + *have, bytes, count);
+    if (count > 0 && to) memcpy(to + *have, bytes, count);
     *have += (uint32_t)count;
     return count;
+}
+
+/* Where the payload of this frame goes; NULL: nowhere. */
+static uint8_t *place(vti_frame_parser *parser)
+{
+    if (parser->chunk.type == VTI_FRAME_PADDING) return NULL;
+    if (parser->chunk.type < VTI_FRAME_USER) return parser->text;
+    uint8_t *payload = parser->message.payload;
+    return payload ? payload + parser->chunk.chunk_offset : NULL;
 }
 
 /* The frame is complete: fills *out if its message is, too. */
@@ -161,6 +176,10 @@ static bool finish_chunk(vti_frame_parser *parser, vti_frame_message *out)
         parser->message.payload = NULL;
         parser->in_message = false;
         return true;
+    }
+    if (chunk->type == VTI_FRAME_PADDING) {
+        parser->padding_bytes += VTI_FRAME_HEADER_BYTES + chunk->chunk_bytes;
+        return false;
     }
     *out = (vti_frame_message){ .header = *chunk };
     if (chunk->message_bytes == 0) return true;
@@ -181,11 +200,8 @@ vti_frame_result vti_frame_feed(vti_frame_parser *parser, const uint8_t *bytes, 
             if (parser->wire_bytes < VTI_FRAME_HEADER_BYTES) return VTI_FRAME_MORE;
             if (!begin_chunk(parser)) break;
         }
-        uint8_t *to = parser->text;
-        if (parser->chunk.type >= VTI_FRAME_USER && parser->message.payload)
-            to = parser->message.payload + parser->chunk.chunk_offset;
-        *used += take(to, &parser->chunk_done_bytes, parser->chunk.chunk_bytes, bytes + *used,
-                      size - *used);
+        *used += take(place(parser), &parser->chunk_done_bytes, parser->chunk.chunk_bytes,
+                      bytes + *used, size - *used);
         if (parser->chunk_done_bytes < parser->chunk.chunk_bytes) return VTI_FRAME_MORE;
         if (finish_chunk(parser, out)) return VTI_FRAME_MESSAGE;
     }

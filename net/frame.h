@@ -21,13 +21,15 @@
 #include <stdint.h>
 
 #define VTI_FRAME_MAGIC 0x46544c56u /* "VLTF" */
-#define VTI_WIRE_VERSION 3u         /* of all that is sent, messages too; both sides must agree */
+#define VTI_WIRE_VERSION 4u         /* of all that is sent, messages too; both sides must agree */
 
 /* Every limit of the frame layer. */
 #define VTI_FRAME_HEADER_BYTES 48u
 #define VTI_FRAME_CHUNK_MAX (64u << 10)   /* payload bytes of one frame */
 #define VTI_FRAME_MESSAGE_MAX (64u << 20) /* payload bytes of one message */
 #define VTI_FRAME_TEXT_MAX 400u           /* bytes of a HELLO, GOODBYE or ERROR text */
+#define VTI_FRAME_PING_BYTES 8u
+#define VTI_FRAME_PADDING_MAX (16u << 10) /* payload bytes of a PADDING */
 
 /* Types 1..15 belong to net/; src/ numbers its own from VTI_FRAME_USER up. */
 typedef enum vti_frame_type {
@@ -35,6 +37,9 @@ typedef enum vti_frame_type {
     VTI_FRAME_HEARTBEAT = 2, /* no payload */
     VTI_FRAME_GOODBYE = 3,   /* last frame of a connection that ends as intended; text or empty */
     VTI_FRAME_ERROR = 4,     /* last frame before a side gives up; text: why */
+    VTI_FRAME_PING = 5,      /* 8 bytes, which the answer repeats */
+    VTI_FRAME_PONG = 6,      /* the answer */
+    VTI_FRAME_PADDING = 7,   /* any bytes, to measure with; nobody looks at them */
     VTI_FRAME_USER = 16,
 } vti_frame_type;
 
@@ -96,6 +101,7 @@ typedef struct vti_frame_parser {
     uint32_t message_done_bytes;
     bool in_message;
     uint8_t text[VTI_FRAME_TEXT_MAX]; /* payload of net's own frames */
+    uint64_t padding_bytes;    /* of PADDING that came, headers included */
     const char *reason;        /* why it failed; it then accepts nothing any more */
     bool refused;              /* the reason came from admit */
 } vti_frame_parser;
@@ -107,7 +113,7 @@ typedef enum vti_frame_result {
 } vti_frame_result;
 
 /* Takes bytes up to the end of the next message; *used says how many. Net's own frames come out as
- * messages too (their payload is malloc'd like any other). */
+ * messages too (their payload is malloc'd like any other), but for PADDING, which is forgotten. */
 vti_frame_result vti_frame_feed(vti_frame_parser *parser, const uint8_t *bytes, size_t size,
                                 size_t *used, vti_frame_message *out);
 

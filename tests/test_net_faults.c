@@ -321,10 +321,10 @@ static void another_version(void **state)
     assert_int_equal(send(fd, "VLTN\x09\0\0\0", 8, 0), 8);
     vti_net_event event = test_net_expect(net, VTI_NET_PEER_REJECTED);
     assert_int_equal(event.status, VTI_NET_ERR_HANDSHAKE);
-    assert_string_equal(event.reason, "this side speaks wire version 3, the other side version 9: "
+    assert_string_equal(event.reason, "this side speaks wire version 4, the other side version 9: "
                         "run the same Voltron release on both");
     assert_int_equal(receive_all(fd, answer, sizeof answer), 48);
-    assert_memory_equal(answer, "VLTN\x03\0\0\0", 8);
+    assert_memory_equal(answer, "VLTN\x04\0\0\0", 8);
     close(fd);
     vti_net_close(net);
 }
@@ -394,8 +394,8 @@ static void garbage(void **state)
     for (int round = 0; round < 30; round++) {
         uint8_t noise[3000];
         for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)test_random_u64(&random);
-        if (round % 3 == 1) memcpy(noise, "VLTN\x03\0\x02\0\0\0\0\0\0\0\0\0", 16);
-        if (round % 3 == 2) memcpy(noise, "VLTN\x03\0\x03\0\0\0\0\0\0\0\0\0", 16);
+        if (round % 3 == 1) memcpy(noise, "VLTN\x04\0\x02\0\0\0\0\0\0\0\0\0", 16);
+        if (round % 3 == 2) memcpy(noise, "VLTN\x04\0\x03\0\0\0\0\0\0\0\0\0", 16);
         fd = test_net_dial(server.address);
         send(fd, noise, 8 + test_random_u64(&random) % (sizeof noise - 8), MSG_NOSIGNAL);
         shutdown(fd, SHUT_WR);
@@ -423,7 +423,7 @@ static void slow_loris(void **state)
     uint8_t byte = 'V';
     for (int round = 0; round < 8; round++) {
         for (int i = 0; i < COUNT; i += 2) send(fds[i], &byte, 1, MSG_NOSIGNAL);
-        byte = (uint8_t)"VLTN\x03\0\0\0"[(round + 1) % 8];
+        byte = (uint8_t)"VLTN\x04\0\0\0"[(round + 1) % 8];
         poll(NULL, 0, 100);
     }
     expect_served(&server);
@@ -442,12 +442,12 @@ static void malformed_frame(void **state)
     (void)state;
     host server = open_host(NULL);
     int fd = test_net_dial(server.address);
-    static const uint8_t session[] = "VLTN\x03\0\x02\0\0\0\0\0\0\0\0\0"
+    static const uint8_t session[] = "VLTN\x04\0\x02\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
-                                     "VLTF\x03\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+                                     "VLTF\x04\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
-                                     "VLTF\x03\x0c\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+                                     "VLTF\x04\x0c\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_int_equal(send(fd, session, sizeof session - 1, 0), sizeof session - 1);
     test_net_expect(server.net, VTI_NET_PEER_UP);

@@ -9,17 +9,17 @@
 #define BYTES(text) (const uint8_t *)(text), sizeof(text) - 1
 
 /* Type 17, flags 0x0201, epoch 3, step 4, unit 5, tokens 6..13, then "Hello, world". */
-static const char hello_wire[] = "VLTF\x03\x11\x01\x02"
+static const char hello_wire[] = "VLTF\x04\x11\x01\x02"
                                  "\x03\0\0\0\x04\0\0\0\x05\0\0\0\x06\0\0\0\x07\0\0\0"
                                  "\x0c\0\0\0\0\0\0\0\x0c\0\0\0"
                                  "\0\0\0\0\0\0\0\0"
                                  "Hello, world";
-static const char heartbeat_wire[] = "VLTF\x03\x02\0\0"
+static const char heartbeat_wire[] = "VLTF\x04\x02\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0\0\0\0\0"
                                      "\0\0\0\0\0\0\0\0";
 /* Type 255, no payload, all other fields at their largest. */
-static const char empty_wire[] = "VLTF\x03\xff\xff\xff"
+static const char empty_wire[] = "VLTF\x04\xff\xff\xff"
                                  "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
                                  "\0\0\0\0\xff\xff\xff\xff"
                                  "\0\0\0\0\0\0\0\0\0\0\0\0"
@@ -76,7 +76,7 @@ static void every_wrong_field_has_its_reason(void **state)
           "wrong magic number" },
         { { .magic = VTI_FRAME_MAGIC, .version = 1, .type = VTI_FRAME_USER }, "wrong version" },
         { TYPED(0, .flags = 0), "unknown frame type" },
-        { TYPED(5, .flags = 0), "unknown frame type" },
+        { TYPED(8, .flags = 0), "unknown frame type" },
         { TYPED(15, .flags = 0), "unknown frame type" },
         { HEADER(.reserved = 1), "reserved bytes are not zero" },
         { HEADER(.reserved = 1ull << 63), "reserved bytes are not zero" },
@@ -97,6 +97,12 @@ static void every_wrong_field_has_its_reason(void **state)
         { HEADER(.token_begin = 1, .token_count = UINT32_MAX), "token range overflows" },
         { TYPED(VTI_FRAME_HEARTBEAT, .message_bytes = 1, .chunk_bytes = 1),
           "text is too long" },
+        { TYPED(VTI_FRAME_PING, .flags = 0), "ping is not 8 bytes" },
+        { TYPED(VTI_FRAME_PONG, .message_bytes = 9, .chunk_bytes = 9), "ping is not 8 bytes" },
+        { TYPED(VTI_FRAME_PADDING, .message_bytes = VTI_FRAME_PADDING_MAX + 1,
+                .chunk_bytes = VTI_FRAME_PADDING_MAX + 1), "padding is too long" },
+        { TYPED(VTI_FRAME_PADDING, .step = 1),
+          "a field is set that this frame type does not have" },
         { TYPED(VTI_FRAME_ERROR, .message_bytes = VTI_FRAME_TEXT_MAX + 1,
                 .chunk_bytes = VTI_FRAME_TEXT_MAX + 1), "text is too long" },
         { TYPED(VTI_FRAME_HELLO, .unit = 1),
@@ -282,6 +288,57 @@ static void expect_failure(const uint8_t *wire, size_t size, const char *reason)
     vti_frame_parser_clear(&parser);
 }
 
+static size_t put_own(uint8_t *wire, uint8_t type, uint32_t bytes)
+{
+    vti_frame_header header = { .type = type };
+    vti_frame_set_chunk(&header, bytes, 0);
+    vti_frame_encode(wire, &header);
+    for (uint32_t i = 0; i < bytes; i++) wire[VTI_FRAME_HEADER_BYTES + i] = (uint8_t)i;
+    return VTI_FRAME_HEADER_BYTES + bytes;
+}
+
+/* Padding between chunks and before a ping: the ping and the message come out, it does not. */
+static void padding_is_forgotten(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = { 0, 1, 400, 401, VTI_FRAME_PADDING_MAX };
+    static uint8_t wire[LARGE + 65536];
+    size_t size = put_chunk(wire, LARGE, 0, 9);
+    uint64_t padding = 0;
+    for (size_t i = 0; i < 5; i++) {
+        size_t bytes = put_own(wire + size, VTI_FRAME_PADDING, sizes[i]);
+        size += bytes;
+        padding += bytes;
+    }
+    size += put_own(wire + size, VTI_FRAME_PING, VTI_FRAME_PING_BYTES);
+    size += put_chunk(wire + size, LARGE, VTI_FRAME_CHUNK_MAX, 9);
+    size += put_chunk(wire + size, LARGE, 2 * VTI_FRAME_CHUNK_MAX, 9);
+    for (size_t piece = 1; piece < 2 * size; piece *= 7) {
+        vti_frame_parser parser = { 0 };
+        uint8_t types[3];
+        size_t count = 0, used;
+        for (size_t at = 0; at < size; at += used) {
+            vti_frame_message message;
+            size_t here = piece < size - at ? piece : size - at;
+            vti_frame_result result = vti_frame_feed(&parser, wire + at, here, &used, &message);
+            if (result == VTI_FRAME_MORE) continue;
+            assert_int_equal(result, VTI_FRAME_MESSAGE);
+            assert_true(count < 2);
+            types[count++] = message.header.type;
+            if (message.header.type == VTI_FRAME_PING)
+                assert_memory_equal(message.payload, "\0\1\2\3\4\5\6\7", 8);
+            else
+                for (uint32_t i = 0; i < LARGE; i++)
+                    if (message.payload[i] != i % 251) fail_msg("byte %u", i);
+            free(message.payload);
+        }
+        assert_memory_equal(types, "\x05\x10", 2);
+        assert_int_equal(count, 2);
+        assert_int_equal(parser.padding_bytes, padding);
+        vti_frame_parser_clear(&parser);
+    }
+}
+
 static void chunks_out_of_order(void **state)
 {
     (void)state;
@@ -381,6 +438,7 @@ int main(void)
         cmocka_unit_test(every_header_bit_flipped),
         cmocka_unit_test(any_fragmentation),
         cmocka_unit_test(large_message_with_frames_between),
+        cmocka_unit_test(padding_is_forgotten),
         cmocka_unit_test(chunks_out_of_order),
         cmocka_unit_test(admit_is_asked_once_and_before_the_payload),
         cmocka_unit_test(refused_message_takes_no_memory),

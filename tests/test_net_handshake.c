@@ -57,14 +57,14 @@ static void without_a_key(void **state)
 static void preamble_on_the_wire(void **state)
 {
     (void)state;
-    static const char expected[VTI_PREAMBLE_BYTES] = "VLTN\x03\0\x02\0";
+    static const char expected[VTI_PREAMBLE_BYTES] = "VLTN\x04\0\x02\0";
     vti_handshake a;
     vti_handshake_start(&a, true, NULL, NULL);
     assert_int_equal(a.output_bytes, VTI_PREAMBLE_BYTES);
     assert_memory_equal(a.output, expected, VTI_PREAMBLE_BYTES);
     vti_net_key key = test_net_key("sixteen bytes or more");
     vti_handshake_start(&a, true, &key, &secret_a);
-    assert_memory_equal(a.output, "VLTN\x03\0\x03\0\0\0\0\0\0\0\0\0", 16);
+    assert_memory_equal(a.output, "VLTN\x04\0\x03\0\0\0\0\0\0\0\0\0", 16);
 }
 
 static void with_the_same_key(void **state)
@@ -177,7 +177,7 @@ static void versions_differ(void **state)
         vti_handshake_feed(us, future + 7, sizeof future - 7);
         assert_int_equal(us->state, VTI_HANDSHAKE_FAILED);
         assert_int_equal(us->status, VTI_NET_ERR_HANDSHAKE);
-        assert_string_equal(us->reason, "this side speaks wire version 3, the other side version "
+        assert_string_equal(us->reason, "this side speaks wire version 4, the other side version "
                             "7: run the same Voltron release on both");
         /* Either way our preamble is there to be sent, so that the other side can say the same. */
         assert_int_equal(us->output_bytes, VTI_PREAMBLE_BYTES);
@@ -237,7 +237,7 @@ static void small_order_public_key(void **state)
 {
     (void)state;
     vti_net_key key = test_net_key("sixteen bytes or more");
-    uint8_t preamble[VTI_PREAMBLE_BYTES] = "VLTN\x03\0\x03\0";
+    uint8_t preamble[VTI_PREAMBLE_BYTES] = "VLTN\x04\0\x03\0";
     for (int i = 0; i < 2; i++) {
         vti_handshake b;
         preamble[16] = (uint8_t)i;
@@ -462,7 +462,9 @@ static void refusals_of_the_channel(void **state)
                        "a second HELLO");
         expect_refused(keyed, VTI_FRAME_HELLO, 20, large, VTI_NET_ERR_PROTOCOL,
                        "larger than what was agreed");
-        expect_refused(keyed, VTI_FRAME_HELLO, 7, "?", VTI_NET_ERR_PROTOCOL,
+        expect_refused(keyed, 0, VTI_FRAME_PADDING, "", VTI_NET_ERR_PROTOCOL,
+                       "the first frame is not a HELLO");
+        expect_refused(keyed, VTI_FRAME_HELLO, 8, "?", VTI_NET_ERR_PROTOCOL,
                        "a frame is malformed: unknown frame type");
     }
 }
