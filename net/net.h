@@ -15,6 +15,7 @@
 #define VTI_NET_H
 
 #include "frame.h"
+#include "quality.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -146,6 +147,30 @@ typedef struct vti_net_peer_stats {
 /* ERR_GONE if it is not connected. */
 vti_net_status vti_net_get_stats(vti_net *net, vti_net_peer peer, vti_net_peer_stats *out);
 
+/* --- links ---------------------------------------------------------------------------------- */
+
+/* How good the link to the peer is, by what happened on it so far: the round trip is measured
+ * twice a second, the bandwidth whenever 256 KiB or more are sent in a row. It is that from here to
+ * the peer; out->bytes_per_s is 0 as long as it is not known. docs/links.md explains it. ERR_GONE. */
+vti_net_status vti_net_get_quality(vti_net *net, vti_net_peer peer, vti_link_estimate *out);
+
+/* What the link is and how strong its signal, if the caller knows; may be said again and again.
+ * NULL and VTI_RSSI_UNKNOWN: not known. A new medium makes measurements begin anew. ERR_GONE. */
+vti_net_status vti_net_set_medium(vti_net *net, vti_net_peer peer, const vti_medium *medium,
+                                  double rssi_dbm);
+
+#define VTI_NET_PROBE_BYTES (1u << 20)   /* a probe sends at most so many */
+#define VTI_NET_PROBE_MS 100u            /* and begins nothing that will end later than this; */
+#define VTI_NET_PROBE_EVERY_MS 1000u     /* one peer is probed at most this often */
+
+/* Measures the link to the peer now: small frames back and forth, then growing bursts until one is
+ * long enough to tell, at most `limit_bytes` in all (0: VTI_NET_PROBE_BYTES). If there was a probe
+ * just before, or one is under way, *out is what is known without another. The same if messages
+ * fill the link anyway: then these are what is measured. ERR_GONE, ERR_TIMEOUT (no answer by then;
+ * *out is what is known), ERR_INTERRUPTED. Events stay queued for vti_net_wait. */
+vti_net_status vti_net_probe(vti_net *net, vti_net_peer peer, size_t limit_bytes,
+                             uint64_t deadline_ns, vti_link_estimate *out);
+
 /* --- sending -------------------------------------------------------------------------------- */
 
 #define VTI_NET_PARTS_MAX 4u
@@ -217,7 +242,7 @@ vti_net_status vti_net_wait(vti_net *net, uint64_t deadline_ns, vti_net_event *o
 /* Frees the payload if it is still there. */
 void vti_net_event_clear(vti_net_event *event);
 
-/* Makes the vti_net_wait or vti_net_drain that runs now, or else the next, return
+/* Makes the vti_net_wait, vti_net_drain or vti_net_probe that runs now, or else the next, return
  * ERR_INTERRUPTED. Async-signal-safe. */
 void vti_net_interrupt(vti_net *net);
 

@@ -23,6 +23,7 @@ vti_peer *vti_peer_new(vti_net *net, bool incoming)
     peer->incoming = incoming;
     peer->link.fd = -1;
     peer->sender.link = &peer->link;
+    vti_quality_init(&peer->sender.meter.quality, NULL, VTI_RSSI_UNKNOWN);
     peer->next = net->peers;
     net->peers = peer;
     net->peer_count++;
@@ -219,13 +220,24 @@ void vti_peer_attend(vti_peer *peer)
     if (peer->state == VTI_PEER_UP || peer->state == VTI_PEER_LINGER) vti_stream_flush(peer);
 }
 
+/* Lock held. Every second sign of life is a PING, so that the round trip stays known. */
+static void give_sign(vti_peer *peer)
+{
+    vti_sender *sender = &peer->sender;
+    if (peer->ticks++ % 2 == 0 && !sender->meter.waiting && !peer->probing)
+        sender->ping_due = true;
+    else
+        sender->heartbeat_due = true;
+    peer->padding_bytes = peer->channel.parser.padding_bytes;
+}
+
 static void tick(vti_peer *peer)
 {
     const vti_net_params *params = &peer->net->params;
     if (peer->state != VTI_PEER_UP) return;
     uv_mutex_lock(&peer->net->lock);
     bool listening = !peer->paused;
-    peer->sender.heartbeat_due = true;
+    give_sign(peer);
     uv_mutex_unlock(&peer->net->lock);
     peer->missed = listening && !peer->heard ? peer->missed + 1 : 0;
     peer->heard = false;

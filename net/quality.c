@@ -16,7 +16,8 @@
 #define RTT_MOST_S 1e3
 #define RATE_LEAST 1.0       /* bytes per second, likewise */
 #define RATE_MOST 1e12
-#define TRANSFER_LEAST_BYTES 16384.0
+#define TRANSFER_LEAST_BYTES 16384.0 /* to say anything, */
+#define TRANSFER_LEAST_S 10e-3       /* unless it took so long */
 #define OUTLIER_UP 4.0       /* one transfer changes the average as if it were at most so much */
 #define OUTLIER_DOWN 0.5     /* faster and slower: late answers look like slow transfers */
 #define GUESS_COUNTS 0.5     /* the medium's values count as half a measurement */
@@ -41,7 +42,7 @@ static double between(double low, double x, double high)
 /* Averages of ratios are geometric: twice and half cancel out. */
 static double average(double old, double new, double w)
 {
-    return exp(log(old) * (1 - w) + log(new) * w);
+    return w < 1 ? exp(log(old) * (1 - w) + log(new) * w) : new;
 }
 
 /* What is measured at this signal is compared with. Where the ladder says that the link is lost,
@@ -142,13 +143,16 @@ void vti_quality_add_transfer(vti_quality *quality, double now_s, double bytes, 
     double waiting_s = round_trips > 0 ? 2 * latency(quality) : 0;
     double sending_s = seconds - waiting_s;
     double usual = usual_bandwidth(quality, quality->rssi_dbm);
-    bool tells = bytes >= TRANSFER_LEAST_BYTES && sending_s > waiting_s / 4;
+    bool long_enough = bytes >= TRANSFER_LEAST_BYTES || sending_s >= TRANSFER_LEAST_S;
+    bool tells = long_enough && sending_s > waiting_s / 4;
     double rate = between(RATE_LEAST, bytes / (tells ? sending_s : seconds), RATE_MOST);
     double ratio = rate / usual, known = quality->bandwidth_ratio;
     if (!tells && (quality->transfers == 0 || ratio <= known)) return;
     if (quality->transfers > 0) ratio = between(known * OUTLIER_DOWN, ratio, known * OUTLIER_UP);
-    double w = weight(WEIGHT, quality->transfers, now_s - quality->transfer_time_s,
+    double share = fmax(WEIGHT, bytes / (bytes + quality->transfer_bytes));
+    double w = weight(share, quality->transfers, now_s - quality->transfer_time_s,
                       TRANSFER_FADES_S);
+    quality->transfer_bytes = quality->transfer_bytes * (1 - WEIGHT) + bytes;
     quality->bandwidth_ratio = average(known, ratio, w);
     quality->transfer_time_s = now_s;
     if (quality->transfers < UINT_MAX) quality->transfers++;

@@ -23,6 +23,7 @@ typedef struct vti_quality {
     double heard_time_s;      /* of the last measurement: a sign that the link is not lost */
     double sample_s[VTI_QUALITY_RTTS], sample_time_s[VTI_QUALITY_RTTS]; /* the last RTTs, a ring */
     double rtt_time_s, transfer_time_s;
+    double transfer_bytes;    /* what the average is of; older bytes count less */
     /* Averages, relative to what the medium has at the signal of that moment (to 1 s and 1 byte/s
      * if it is not known): what a change of the signal changes is corrected by itself. */
     double latency_ratio, bandwidth_ratio;
@@ -37,7 +38,8 @@ void vti_quality_init(vti_quality *quality, const vti_medium *medium, double rss
 void vti_quality_add_rtt(vti_quality *quality, double now_s, double rtt_s);
 
 /* `bytes` went out and were acknowledged within `seconds`, of which `round_trips` (0 or 1) were
- * spent on waiting for the answer. What is too small to tell is used as a lower bound only. */
+ * spent on waiting for the answer. Large transfers count more. What is too small to tell is a lower
+ * bound only. */
 void vti_quality_add_transfer(vti_quality *quality, double now_s, double bytes, double seconds,
                               unsigned round_trips);
 

@@ -1,5 +1,7 @@
 #include "sender.h"
 
+#include "bytes.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@ bool vti_sender_encrypt(vti_sender *sender, vti_record_sealer *sealer)
 
 void vti_sender_push(vti_sender *sender, vti_out *out)
 {
+    vti_meter_begin(&sender->meter, vti_net_now_ns(), false);
     out->next = NULL;
     if (sender->last)
         sender->last->next = out;
@@ -87,15 +90,48 @@ static uint8_t *plain_room(vti_sender *sender)
     return sender->sealer ? sender->sealed + VTI_RECORD_PREFIX_BYTES : sender->own;
 }
 
-static void begin_own_frame(vti_sender *sender, uint8_t type, const char *text)
+static void encode_own_header(vti_sender *sender, uint8_t type, size_t payload_bytes)
 {
-    uint8_t *plain = plain_room(sender);
-    size_t text_bytes = strlen(text);
     vti_frame_header header = { .type = type };
-    vti_frame_set_chunk(&header, (uint32_t)text_bytes, 0);
-    vti_frame_encode(plain, &header);
-    memcpy(plain + VTI_FRAME_HEADER_BYTES, text, text_bytes);
-    begin_wire(sender, VTI_FRAME_HEADER_BYTES + text_bytes);
+    vti_frame_set_chunk(&header, (uint32_t)payload_bytes, 0);
+    vti_frame_encode(plain_room(sender), &header);
+}
+
+static void begin_own_frame(vti_sender *sender, uint8_t type, const void *payload, size_t bytes)
+{
+    encode_own_header(sender, type, bytes);
+    memcpy(plain_room(sender) + VTI_FRAME_HEADER_BYTES, payload, bytes);
+    begin_wire(sender, VTI_FRAME_HEADER_BYTES + bytes);
+}
+
+static void begin_text(vti_sender *sender, uint8_t type, const char *text)
+{
+    begin_own_frame(sender, type, text, strlen(text));
+}
+
+static void begin_ping(vti_sender *sender)
+{
+    uint8_t number[VTI_FRAME_PING_BYTES];
+    sender->ping_due = false;
+    put_u64(number, vti_meter_ping(&sender->meter, vti_net_now_ns()));
+    begin_own_frame(sender, VTI_FRAME_PING, number, sizeof number);
+}
+
+static const uint8_t zeros[VTI_FRAME_PADDING_MAX];
+
+static void begin_padding(vti_sender *sender)
+{
+    uint32_t bytes = sender->padding_bytes < sizeof zeros ? sender->padding_bytes : sizeof zeros;
+    sender->padding_bytes -= bytes;
+    vti_meter_begin(&sender->meter, vti_net_now_ns(), true);
+    if (sender->sealer) {
+        begin_own_frame(sender, VTI_FRAME_PADDING, zeros, bytes);
+    } else {
+        encode_own_header(sender, VTI_FRAME_PADDING, bytes);
+        begin_wire(sender, VTI_FRAME_HEADER_BYTES);
+    }
+    sender->chunk_begin = 0;
+    sender->chunk_bytes = bytes;
 }
 
 static void begin_chunk(vti_sender *sender, vti_out *out)
@@ -117,31 +153,66 @@ static void begin_chunk(vti_sender *sender, vti_out *out)
     out->framed = out->framed_bytes == out->message_bytes;
 }
 
+static void begin_raw(vti_sender *sender)
+{
+    memcpy(sender->own, sender->raw, sender->raw_bytes);
+    sender->wire = sender->own;
+    sender->wire_bytes = sender->raw_bytes;
+    sender->raw_bytes = 0;
+    sender->chunk_of = NULL;
+    sender->chunk_bytes = 0;
+    sender->done_bytes = 0;
+    sender->busy = true;
+}
+
+/* Net's own small frames that may go in front of everything else. */
+static bool begin_sign(vti_sender *sender)
+{
+    if (sender->heartbeat_due) {
+        sender->heartbeat_due = false;
+        begin_text(sender, VTI_FRAME_HEARTBEAT, "");
+    } else if (sender->pong_due) {
+        sender->pong_due = false;
+        begin_own_frame(sender, VTI_FRAME_PONG, sender->pong, sizeof sender->pong);
+    } else if (sender->ping_due && sender->padding_bytes == 0) {
+        begin_ping(sender);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* In front of the last chunk of a message: whoever takes the whole message may then be busy, and
+ * answer late. */
+static bool is_ping_place(const vti_sender *sender)
+{
+    const vti_out *out = sender->first;
+    bool last = !out || out->message_bytes - out->framed_bytes <= VTI_FRAME_CHUNK_MAX;
+    return last && sender->padding_bytes == 0 && vti_meter_wants_ping(&sender->meter);
+}
+
 static bool begin_frame(vti_sender *sender)
 {
     if (sender->raw_bytes > 0) {
-        memcpy(sender->own, sender->raw, sender->raw_bytes);
-        sender->wire = sender->own;
-        sender->wire_bytes = sender->raw_bytes;
-        sender->raw_bytes = 0;
-        sender->chunk_of = NULL;
-        sender->chunk_bytes = 0;
-        sender->done_bytes = 0;
-        sender->busy = true;
+        begin_raw(sender);
     } else if (sender->finished) {
         return false;
     } else if (sender->hello) {
-        begin_own_frame(sender, VTI_FRAME_HELLO, sender->hello);
+        begin_text(sender, VTI_FRAME_HELLO, sender->hello);
         sender->hello = NULL;
     } else if (sender->farewell) {
-        begin_own_frame(sender, sender->farewell, sender->farewell_text);
+        begin_text(sender, sender->farewell, sender->farewell_text);
         sender->finished = true;
-    } else if (sender->heartbeat_due) {
-        begin_own_frame(sender, VTI_FRAME_HEARTBEAT, "");
-        sender->heartbeat_due = false;
+    } else if (begin_sign(sender)) {
+        return true;
+    } else if (is_ping_place(sender)) {
+        begin_ping(sender);
     } else if (sender->first) {
         begin_chunk(sender, sender->first);
+    } else if (sender->padding_bytes > 0) {
+        begin_padding(sender);
     } else {
+        vti_meter_end(&sender->meter);
         return false;
     }
     return true;
@@ -150,7 +221,7 @@ static bool begin_frame(vti_sender *sender)
 /* Payload bytes of the frame under way that are not part of `wire`. */
 static size_t loose_bytes(const vti_sender *sender)
 {
-    return sender->chunk_of && !sender->sealer ? sender->chunk_bytes : 0;
+    return sender->sealer ? 0 : sender->chunk_bytes;
 }
 
 /* Hands the rest of the frame under way to the link. */
@@ -164,10 +235,12 @@ static ssize_t send_rest(vti_sender *sender)
                                           sender->wire_bytes - done };
         done = sender->wire_bytes;
     }
-    size_t payload_done = done - sender->wire_bytes;
-    if (loose_bytes(sender) > payload_done)
-        count += payload_pieces(sender->chunk_of, sender->chunk_begin + payload_done,
-                                loose_bytes(sender) - payload_done, pieces + count);
+    size_t payload_done = done - sender->wire_bytes, left = loose_bytes(sender) - payload_done;
+    if (left > 0 && sender->chunk_of)
+        count += payload_pieces(sender->chunk_of, sender->chunk_begin + payload_done, left,
+                                pieces + count);
+    else if (left > 0)
+        pieces[count++] = (struct iovec){ (uint8_t *)zeros, left };
     return sender->link->send(sender->link, pieces, count);
 }
 
@@ -176,12 +249,25 @@ static void finish_frame(vti_sender *sender, vti_out **done)
     vti_out *out = sender->chunk_of;
     sender->busy = false;
     sender->chunk_of = NULL;
+    vti_meter_sent(&sender->meter, sender->chunk_bytes);
     if (!out) return;
     sender->queued_bytes -= sender->chunk_bytes;
     if (!out->framed) return;
     sender->queued_bytes -= VTI_FRAME_HEADER_BYTES;
     sender->sent_messages++;
     pop_first(sender, done);
+}
+
+void vti_sender_probe(vti_sender *sender, uint32_t bytes)
+{
+    sender->padding_bytes = bytes;
+    sender->ping_due = true;
+}
+
+void vti_sender_answer(vti_sender *sender, const uint8_t ping[VTI_FRAME_PING_BYTES])
+{
+    memcpy(sender->pong, ping, sizeof sender->pong);
+    sender->pong_due = true;
 }
 
 void vti_sender_flush(vti_sender *sender, vti_out **done)
@@ -229,7 +315,8 @@ void vti_sender_leave(vti_sender *sender, uint8_t type, const char *text, vti_ou
 
 bool vti_sender_idle(const vti_sender *sender)
 {
-    bool due = sender->hello || sender->heartbeat_due || sender->farewell || sender->first;
+    bool due = sender->hello || sender->heartbeat_due || sender->ping_due || sender->pong_due ||
+               sender->farewell || sender->first || sender->padding_bytes > 0;
     return !sender->busy && sender->raw_bytes == 0 && (sender->finished || !due);
 }
 

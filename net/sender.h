@@ -1,10 +1,12 @@
 /* sender.h: the sending half of a connection: turns queued messages into frames (and records) and
- * puts them into a link as far as it takes them. No locks, no loop: its owner has both. */
+ * puts them into a link as far as it takes them. No locks, no loop: its owner has both. It looks at
+ * the clock, for the meter. */
 #ifndef VTI_NET_SENDER_H
 #define VTI_NET_SENDER_H
 
 #include "channel.h"
 #include "link.h"
+#include "meter.h"
 
 /* A message on its way out. */
 typedef struct vti_out vti_out;
@@ -31,7 +33,9 @@ typedef struct vti_sender {
     uint8_t raw[VTI_PREAMBLE_BYTES + VTI_CONFIRM_BYTES]; /* of the handshake */
     uint32_t raw_bytes;
     const char *hello;         /* due if not NULL */
-    bool heartbeat_due;
+    bool heartbeat_due, ping_due, pong_due;
+    uint8_t pong[VTI_FRAME_PING_BYTES]; /* the last one asked for; others before it are forgotten */
+    uint32_t padding_bytes;    /* due when there is nothing else; a PING waits for it */
     uint8_t farewell;          /* frame type, 0: not leaving */
     char farewell_text[VTI_FRAME_TEXT_MAX + 1];
     bool finished;             /* the farewell was begun: nothing follows it */
@@ -43,19 +47,27 @@ typedef struct vti_sender {
     const uint8_t *wire;
     size_t wire_bytes;
     vti_out *chunk_of;         /* the message it is of, NULL for net's own frames */
-    uint32_t chunk_begin, chunk_bytes;
+    uint32_t chunk_begin, chunk_bytes; /* of a message, or of padding */
     size_t done_bytes;         /* of wire and chunk together */
     bool busy;                 /* such a frame exists */
 
     bool blocked;              /* the link is full: flush again when it is writable */
     int fault;                 /* errno of the link; nothing is sent any more */
     uint64_t sent_bytes, sent_messages;
+    vti_meter meter;
 } vti_sender;
 
 /* From the end of the handshake on everything is sealed. False: no memory. */
 bool vti_sender_encrypt(vti_sender *sender, vti_record_sealer *sealer);
 
 void vti_sender_push(vti_sender *sender, vti_out *out);
+
+/* Lets `bytes` of padding and a PING go out, if the link is quiet, else only the PING. The one
+ * before must have been answered. */
+void vti_sender_probe(vti_sender *sender, uint32_t bytes);
+
+/* A PING came. */
+void vti_sender_answer(vti_sender *sender, const uint8_t ping[VTI_FRAME_PING_BYTES]);
 
 /* Gives the link what it takes. Messages that are completely gone are put in front of *done. */
 void vti_sender_flush(vti_sender *sender, vti_out **done);

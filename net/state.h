@@ -21,6 +21,7 @@
 #define VTI_READ_BYTES (64u << 10)  /* one read from a socket */
 #define VTI_REJECTIONS_MAX 64u      /* PEER_REJECTED events kept for the caller */
 #define VTI_EVENTS_MAX 4096u        /* events in the queue past which nobody new is let in */
+#define VTI_PADDING_MAX (4u << 20)  /* from one peer between two ticks */
 #define VTI_ADDRESSES_MAX 8u        /* of one name that are tried */
 
 typedef struct vti_peer vti_peer;
@@ -81,6 +82,11 @@ struct vti_peer {
     /* Signs of life. */
     bool heard;             /* a byte since the last tick */
     uint32_t missed;        /* ticks in a row without one */
+    uint32_t ticks;
+    uint64_t padding_bytes; /* that had come by the last tick */
+
+    bool probing;           /* a call of vti_net_probe is at it */
+    uint64_t probed_ns;     /* when the last one began; 0: never */
 
     bool paused;            /* not read from until the caller takes messages */
     size_t waiting_bytes;   /* in the event queue */

@@ -1,4 +1,5 @@
 /* An open connection: bytes in from the link through the channel, bytes out through the sender. */
+#include "bytes.h"
 #include "state.h"
 
 #include <errno.h>
@@ -116,11 +117,32 @@ static void depart(vti_peer *peer, const vti_frame_message *message)
         vti_peer_fail(peer, VTI_NET_OK, "%s", text[0] ? text : "it said goodbye");
 }
 
+static void take_ping(vti_peer *peer, const vti_frame_message *message)
+{
+    uv_mutex_lock(&peer->net->lock);
+    vti_sender_answer(&peer->sender, message->payload);
+    uv_mutex_unlock(&peer->net->lock);
+    vti_stream_flush(peer);
+}
+
+static void take_pong(vti_peer *peer, const vti_frame_message *message)
+{
+    vti_meter *meter = &peer->sender.meter;
+    uv_mutex_lock(&peer->net->lock);
+    vti_meter_pong(meter, get_u64(message->payload), vti_net_now_ns());
+    bool again = vti_meter_wants_ping(meter);
+    vti_loop_changed(peer->net);
+    uv_mutex_unlock(&peer->net->lock);
+    if (again) vti_stream_flush(peer);
+}
+
 static void take_message(vti_peer *peer, vti_frame_message *message)
 {
     switch (message->header.type) {
     case VTI_FRAME_HELLO: come_up(peer, message); break;
     case VTI_FRAME_HEARTBEAT: break;
+    case VTI_FRAME_PING: take_ping(peer, message); break;
+    case VTI_FRAME_PONG: take_pong(peer, message); break;
     case VTI_FRAME_GOODBYE:
     case VTI_FRAME_ERROR: depart(peer, message); break;
     default: deliver(peer, message); return;
@@ -147,6 +169,8 @@ static void consume(vti_peer *peer, const uint8_t *bytes, size_t size)
         else
             vti_peer_fail(peer, peer->channel.status, "%s", peer->channel.reason);
     }
+    if (peer->channel.parser.padding_bytes - peer->padding_bytes > VTI_PADDING_MAX)
+        vti_peer_fail(peer, VTI_NET_ERR_PROTOCOL, "it sends more padding than a probe needs");
     if (shaking) vti_stream_flush(peer);
 }
 
