@@ -46,7 +46,7 @@ static vti_net_status wait_a_turn(vti_net *net, vti_net_peer id, uint64_t deadli
     if (!find_up(net, id)) return VTI_NET_ERR_GONE;
     if (atomic_exchange(&net->interrupted, false)) return VTI_NET_ERR_INTERRUPTED;
     if (vti_net_now_ns() >= deadline_ns) return VTI_NET_ERR_TIMEOUT;
-    vti_loop_turn(net, deadline_ns, true, true);
+    vti_loop_turn(net, deadline_ns, true, false);
     return find_up(net, id) ? VTI_NET_OK : VTI_NET_ERR_GONE;
 }
 

@@ -114,7 +114,8 @@ void vti_quality_add_rtt(vti_quality *quality, double now_s, double rtt_s)
     unsigned slot = quality->rtts % VTI_QUALITY_RTTS;
     quality->sample_s[slot] = between(RTT_LEAST_S, rtt_s, RTT_MOST_S);
     quality->sample_time_s[slot] = now_s;
-    double w = weight(WEIGHT, quality->rtts, now_s - quality->rtt_time_s, RTT_FADES_S);
+    bool few = quality->rtts < VTI_QUALITY_RTTS; /* an average would keep what came late */
+    double w = few ? 1 : weight(WEIGHT, 1, now_s - quality->rtt_time_s, RTT_FADES_S);
     if (quality->rtts < UINT_MAX) quality->rtts++;
     double latency_s = prompt_rtt(quality, now_s) / 2;
     double ratio = latency_s / usual_latency(quality, quality->rssi_dbm);
@@ -147,7 +148,7 @@ void vti_quality_add_transfer(vti_quality *quality, double now_s, double bytes, 
     bool tells = long_enough && sending_s > waiting_s / 4;
     double rate = between(RATE_LEAST, bytes / (tells ? sending_s : seconds), RATE_MOST);
     double ratio = rate / usual, known = quality->bandwidth_ratio;
-    if (!tells && (quality->transfers == 0 || ratio <= known)) return;
+    if (!tells && (quality->transfers > 0 ? ratio <= known : !long_enough)) return;
     if (quality->transfers > 0) ratio = between(known * OUTLIER_DOWN, ratio, known * OUTLIER_UP);
     double share = fmax(WEIGHT, bytes / (bytes + quality->transfer_bytes));
     double w = weight(share, quality->transfers, now_s - quality->transfer_time_s,
