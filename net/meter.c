@@ -62,7 +62,8 @@ bool vti_meter_pong(vti_meter *meter, uint64_t number, uint64_t now_ns)
     meter->answers++;
     meter->arrived_bytes = meter->ping_bytes;
     if (meter->ping_quiet)
-        vti_quality_add_rtt(&meter->quality, to_seconds(now_ns), to_seconds(now_ns - meter->ping_ns));
+        vti_quality_add_rtt(&meter->quality, to_seconds(now_ns),
+                            to_seconds(now_ns - meter->ping_ns));
     meter->again = !meter->ping_quiet && !meter->ping_marks;
     if (!meter->ping_marks) return true;
     vti_quality_add_transfer(&meter->quality, to_seconds(now_ns),

@@ -1,7 +1,7 @@
 /* meter.h: what the frames of one connection say about its link, in the time of its owner. No I/O,
  * no locks. Two kinds of measurement come from PINGs and their answers: the round trip of a PING
  * that found the connection quiet; and the throughput of a run, which is what was sent from a quiet
- * connection on without a pause: its bytes were all there when the PING behind them was answered. */
+ * connection on without a pause: all its bytes were there when the PING behind it was answered. */
 #ifndef VTI_NET_METER_H
 #define VTI_NET_METER_H
 

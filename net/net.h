@@ -149,9 +149,9 @@ vti_net_status vti_net_get_stats(vti_net *net, vti_net_peer peer, vti_net_peer_s
 
 /* --- links ---------------------------------------------------------------------------------- */
 
-/* How good the link to the peer is, by what happened on it so far: the round trip is measured
- * twice a second, the bandwidth whenever 256 KiB or more are sent in a row. It is that from here to
- * the peer; out->bytes_per_s is 0 as long as it is not known. docs/links.md explains it. ERR_GONE. */
+/* How good the link to the peer is, by what happened on it so far: the round trip is measured twice
+ * a second, the bandwidth (from here to there) whenever 256 KiB or more are sent in a row; it is 0
+ * as long as it is not known. docs/links.md explains it. ERR_GONE. */
 vti_net_status vti_net_get_quality(vti_net *net, vti_net_peer peer, vti_link_estimate *out);
 
 /* What the link is and how strong its signal, if the caller knows; may be said again and again.

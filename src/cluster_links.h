@@ -13,7 +13,7 @@ enum {
     VTI_HUB_NONE = 255,    /* every device reaches every other by itself */
 };
 
-/* Devices that reach each other: an access point and its clients, a Wi-Fi Direct group, a switch. */
+/* Devices that reach each other: an access point and its clients, a group, a switch. */
 typedef struct vti_network {
     const vti_medium *medium;
     unsigned hub;  /* the device that all goes through (a group's owner, a hotspot), or one of the

@@ -6,8 +6,8 @@
 
 typedef struct net_shaper net_shaper;
 
-/* Listens, and relays one connection to `target`: each way with `delay_ms` of latency, so many bytes
- * per second. `address` is where to connect to. */
+/* Listens, and relays one connection to `target`: each way with `delay_ms` of latency and so many
+ * bytes per second. `address` is where to connect to. */
 net_shaper *net_shaper_start(const char *target, unsigned delay_ms, double bytes_per_s,
                              char address[VTI_NET_ADDRESS_MAX]);
 void net_shaper_stop(net_shaper *shaper);

@@ -1,5 +1,5 @@
-/* Probes and passive measurements between real peers, over loopback and over a relay that is as slow
- * as a radio; peers that do not answer, answer wrongly, or ask too much. */
+/* Probes and passive measurements between real peers, over loopback and over a relay that is slow
+ * like a radio; peers that do not answer, answer wrongly, or ask too much. */
 #include "../net/bytes.h"
 #include "net_shaper.h"
 
@@ -294,7 +294,7 @@ static void no_answers(void **state)
     }
 }
 
-/* Thousands of PINGs at once: the last is answered, nothing piles up for those that are not read. */
+/* Thousands of PINGs at once: the last is answered, the others do not pile up. */
 static void many_pings(void **state)
 {
     (void)state;
