@@ -297,6 +297,36 @@ static void worker_program(void **state)
            0, NULL, "layers 1..5 of 6");
 }
 
+/* Nobody says how layers are split: what is planned, kept and done again. */
+static void planned_layers(void **state)
+{
+    (void)state;
+    test_result r = test_cli(
+        "for n in 1 2; do RUN worker --listen 127.0.0.1:0 --no-cache --memory $((n * 4))M "
+        ">$DIR/port$n 2>/dev/null & echo $! >$DIR/pid$n; done; "
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do"
+        "  grep -q listening $DIR/port1 && grep -q listening $DIR/port2 && break; sleep 0.1; done;"
+        "a=$(sed 's/listening on //' $DIR/port1),$(sed 's/listening on //' $DIR/port2);"
+        "X=\"-p Once -n 5 -t 0 --no-echo --memory 13M --devices $a\";"
+        "RUN $X --save-plan $DIR/plan && RUN $X --plan $DIR/plan --json;"
+        "code=$?; kill $(cat $DIR/pid1 $DIR/pid2); wait; rm $DIR/port? $DIR/pid? $DIR/plan; exit $code");
+    if (r.code != 0) fail_msg("%s", r.err);
+    assert_non_null(strstr(r.err, "left out: its memory"));
+    const char *line = strchr(r.out, '{');
+    json_t *object = line ? json_loads(line, 0, NULL) : NULL;
+    json_t *devices = json_object_get(object, "devices");
+    assert_int_equal(json_array_size(devices), 3);
+    assert_non_null(json_object_get(json_array_get(devices, 1), "left_out"));
+    json_int_t here = json_integer_value(json_object_get(json_array_get(devices, 0), "layers"));
+    json_int_t there = json_integer_value(json_object_get(json_array_get(devices, 2), "layers"));
+    assert_true(here < 6 && there > 0 && here + there == 6);
+    json_t *predicted = json_object_get(object, "predicted");
+    assert_true(json_real_value(json_object_get(predicted, "tpot_s")) > 0);
+    json_decref(object);
+    test_result_free(&r);
+    test_cli_expect("RUN -p x --save-plan $DIR/plan", 2, NULL, "--save-plan needs --devices");
+}
+
 /* Ctrl-C in the middle of a long prompt and of a long measurement: a clean end, and 130. */
 static void interrupted(void **state)
 {
@@ -322,6 +352,7 @@ int main(void)
         cmocka_unit_test(inspect), cmocka_unit_test(tokenize_both_ways),
         cmocka_unit_test(logits_file), cmocka_unit_test(perplexity),
         cmocka_unit_test(nobody_listens), cmocka_unit_test(worker_program),
+        cmocka_unit_test(planned_layers),
         cmocka_unit_test(interrupted),
     };
     return cmocka_run_group_tests(tests, test_cli_set_up, test_cli_tear_down);

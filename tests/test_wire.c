@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../src/little_endian.h"
 #include "../src/engagement.h"
 
 /* --- payloads ------------------------------------------------------------------------------------ */
@@ -51,6 +52,38 @@ static void assignment(void **state)
     vti_write_u32(&w, VTI_WIRE_ADDRESS_MAX + 1);
     for (int i = 0; i <= VTI_WIRE_ADDRESS_MAX; i++) vti_write_bytes(&w, "x", 1);
     assert_false(vti_decode_assignment(data, w.bytes, &b));
+}
+
+static void offer(void **state)
+{
+    (void)state;
+    uint8_t data[VTI_WIRE_OFFER_MAX + 1];
+    static vti_offer a, b;
+    a.memory_bytes = 1ull << 40;
+    a.page_bytes = 16384;
+    for (int with = 0; with < 2; with++) {
+        vti_writer w = {data, VTI_WIRE_OFFER_MAX, 0, false};
+        if (with) {
+            a.has_profile = true;
+            a.profile.threads = 4;
+            a.profile.bytes_per_s = 3e10f;
+            for (int phase = 0; phase < VTI_PHASES; phase++)
+                a.profile.cost[VTI_PLAN_HEAD][VTI_PLAN_I4][phase].per_mac = 1e-9f;
+        }
+        assert_true(vti_encode_offer(&w, &a));
+        assert_true(vti_decode_offer(data, w.bytes, &b));
+        assert_memory_equal(&a, &b, sizeof a);
+        for (size_t cut = 0; cut < w.bytes; cut++)
+            assert_false(vti_decode_offer(data, cut, &b));
+        assert_false(vti_decode_offer(data, w.bytes + 1, &b));
+        for (unsigned page = 0; page < 3; page++) { /* none, no power of two, too large */
+            vti_put_u32(data + 8, page == 0 ? 0 : page == 1 ? 4095 : 4u << 20);
+            assert_false(vti_decode_offer(data, w.bytes, &b));
+        }
+        vti_put_u32(data + 8, 4096);
+        data[12] = 2;
+        assert_false(vti_decode_offer(data, w.bytes, &b));
+    }
 }
 
 static void parts_of_a_block(void **state)
@@ -275,7 +308,7 @@ static void late_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(assignment), cmocka_unit_test(parts_of_a_block), cmocka_unit_test(refusal),
+        cmocka_unit_test(assignment), cmocka_unit_test(offer), cmocka_unit_test(parts_of_a_block), cmocka_unit_test(refusal),
         cmocka_unit_test(writer_is_bounded), cmocka_unit_test(strangers),
         cmocka_unit_test(main_device_in_order), cmocka_unit_test(blocks), cmocka_unit_test(steps),
         cmocka_unit_test(late_steps), cmocka_unit_test(steps_and_sessions),

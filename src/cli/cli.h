@@ -90,6 +90,10 @@ const char *cli_path_name(const char *path);
 /* Whole file, or stdin for "-"; malloc'd and NUL-terminated. NULL after a line on stderr. */
 char *cli_read_file(const char *path, size_t *bytes);
 
+/* Writes a text; "-": to standard output. A file that begins otherwise is not replaced. An exit code
+ * after an error line. */
+int cli_save_text(const char *path, const char *text);
+
 /* JSON array of token ids, or ids separated by white space. NULL after a line on stderr. */
 vt_token *cli_parse_ids(const char *text, size_t bytes, const char *source, size_t *count);
 

@@ -1,9 +1,7 @@
 /* cmd_plan.c: what would run where on a cluster that a file describes. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "plan.h"
 
@@ -24,35 +22,11 @@ static char *plan_text(const vt_plan *plan, vt_plan_form form)
     return text;
 }
 
-/* A wrong output name must not cost a model: only what begins alike is replaced. */
-static bool may_replace(const char *path, const char *text)
-{
-    enum { BEGINNING = 5 };
-    char there[BEGINNING];
-    struct stat facts;
-    if (stat(path, &facts) != 0 || !S_ISREG(facts.st_mode)) return true;
-    FILE *file = fopen(path, "rb");
-    if (!file) return true;
-    size_t bytes = fread(there, 1, BEGINNING, file);
-    fclose(file);
-    return bytes == 0 || (bytes == BEGINNING && memcmp(there, text, BEGINNING) == 0);
-}
-
 static int write_file(const vt_plan *plan, vt_plan_form form, const char *path)
 {
     char *text = plan_text(plan, form);
     if (!text) return cli_error(VT_ERR_MEMORY, "no memory for %s", path);
-    bool is_output = strcmp(path, "-") == 0;
-    int code = CLI_OK;
-    if (!is_output && !may_replace(path, text)) {
-        code = cli_error(CLI_USAGE, "%s exists and is something else; it is not replaced", path);
-    } else {
-        FILE *file = is_output ? stdout : fopen(path, "w");
-        bool written = file && fputs(text, file) >= 0;
-        int reason = errno;
-        if (file && !is_output && fclose(file) != 0) written = false, reason = errno;
-        if (!written) code = cli_error(VT_ERR_IO, "cannot write %s: %s", path, strerror(reason));
-    }
+    int code = cli_save_text(path, text);
     free(text);
     return code;
 }

@@ -87,6 +87,8 @@ int cli_start_devices(cli_compute *c)
 {
     cli_devices *d = c->wanted = calloc(1, sizeof *d);
     if (!d) return cli_error(VT_ERR_MEMORY, "no memory");
+    if (c->save_plan_path && !c->devices && !c->local)
+        return cli_error(CLI_USAGE, "--save-plan needs --devices: alone, everything runs here");
     int code = parse_devices(c, d);
     return code == CLI_OK ? start_local(c, d) : code;
 }
@@ -130,26 +132,15 @@ int cli_open_devices(cli_compute *c, const char *plan_json)
 
 /* --- the plan ---------------------------------------------------------------------------------- */
 
-static int write_text(const char *path, const char *text, size_t bytes)
-{
-    FILE *file = fopen(path, "w");
-    bool written = file && fwrite(text, 1, bytes, file) == bytes;
-    if (file && fclose(file) != 0) written = false;
-    if (written) return CLI_OK;
-    return cli_error(VT_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-}
-
 int cli_save_plan(const cli_compute *c)
 {
-    if (!c->save_plan_path) return CLI_OK;
-    if (!c->cluster)
-        return cli_error(CLI_USAGE, "--save-plan needs --devices: alone, everything runs here");
+    if (!c->save_plan_path || !c->cluster) return CLI_OK;
     size_t bytes = vt_cluster_plan_text(c->cluster, NULL, 0);
     char *text = bytes ? malloc(bytes + 1) : NULL;
     if (!text)
         return cli_error(VT_ERR_UNSUPPORTED, "--save-plan: there is no plan for so many devices");
     vt_cluster_plan_text(c->cluster, text, bytes + 1);
-    int code = write_text(c->save_plan_path, text, bytes);
+    int code = cli_save_text(c->save_plan_path, text);
     free(text);
     return code;
 }
