@@ -395,6 +395,7 @@ static vt_status open_parts(vt_cluster *c, const vt_cluster_params *p, vt_error 
     VTI_TRY(open_net(c, p->key_path, err));
     VTI_TRY(connect_devices(c, err));
     VTI_TRY(vti_cluster_claim(c, err));
+    if (!c->is_split) VTI_TRY(vti_cluster_probe_links(c, err));
     if (!c->is_split) VTI_TRY(vti_cluster_plan_layers(c, err));
     VTI_TRY(vti_cluster_provision(c, err));
     return vti_weights_load(c->model->shards, &c->model->composition, c->model->memory,

@@ -26,6 +26,9 @@ static void add(text *t, const char *format, ...)
 
 static double mib(double bytes) { return bytes / 1048576; }
 
+/* Behind the point, so that three or more tell. */
+static int digits(double x) { return x < 10 ? 2 : x < 100 ? 1 : 0; }
+
 static const char *name_of(const vt_cluster *c, unsigned d)
 {
     return d ? c->devices[d - 1].address : "this device";
@@ -173,8 +176,8 @@ static void say_left_out(vt_cluster *c, const vti_cluster_plan *p, unsigned d, v
     else if (with->tpot_s < p->plan.tpot_s * 1.005)
         add(&t, "answers would not be faster with it");
     else
-        add(&t, "about %.3g ms per token with it, %.3g ms without", with->tpot_s * 1e3,
-            p->plan.tpot_s * 1e3);
+        add(&t, "about %.*f ms per token with it, %.*f ms without", digits(with->tpot_s * 1e3),
+            with->tpot_s * 1e3, digits(p->plan.tpot_s * 1e3), p->plan.tpot_s * 1e3);
     vti_log(&c->log, VT_LOG_INFO, "device %s is left out: %s", device->address,
             device->left_out);
 }

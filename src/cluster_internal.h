@@ -116,6 +116,9 @@ vt_status vti_cluster_read_plan(vt_cluster *c, const char *json, vt_error *err);
  * lets go of those that get none. */
 vt_status vti_cluster_plan_layers(vt_cluster *c, vt_error *err);
 
+/* Measures the links to all devices. */
+vt_status vti_cluster_probe_links(vt_cluster *c, vt_error *err);
+
 /* Costs of device d, as it has measured them, when it runs that model. */
 void vti_cluster_set_speed(const vt_cluster *c, unsigned d, const vti_plan_model *model,
                            vti_plan_device *out);
