@@ -217,7 +217,7 @@ static void try_changes_of(advice *a, best_change *best, unsigned device)
 {
     const char *name = name_of(a->plan, device);
     halve_costs(&a->cluster.device[device]);
-    try_change(a, best, "a %s that computes twice as fast", name);
+    try_change(a, best, "%s computing twice as fast", name);
     if (a->plan->found.proof != VTI_PROOF_UNCONFINED) {
         a->cluster.device[device].memory_bytes *= 2;
         try_change(a, best, "twice the memory on %s", name);

@@ -125,7 +125,7 @@ static void every_planner_and_precision_works(void **state)
                     NULL);
     test_cli_expect("RUN plan --cluster $DIR/tight.json --allocate enumerate", 0, "8", NULL);
     test_cli_expect("RUN plan --cluster $DIR/roomy.json --wire I8 --kv q8 -c 512 --prompt 100 "
-                    "--ttft 3 --tpot 80", 0, "asked for: 80.0 ms", NULL);
+                    "--ttft 3 --tpot 80", 0, "asked for 80.0 ms", NULL);
 }
 
 static void comparing_has_a_row_for_each_planner(void **state)

@@ -16,6 +16,9 @@ cli_canvas cli_canvas_of_output(void);
 const char *cli_device_colour(const cli_canvas *canvas, size_t device);
 const char *cli_canvas_plain(const cli_canvas *canvas);
 
+/* Exactly so many columns: cut, or filled with spaces. */
+void cli_print_name(const char *text, int columns);
+
 /* Devices × units, both phases. */
 void cli_print_plan_map(const vt_plan *plan, const cli_canvas *canvas);
 

@@ -56,24 +56,20 @@ typedef struct stripe {
     uint32_t first, end, units;
 } stripe;
 
-static void print_label(const char *text, int indent)
+void cli_print_name(const char *text, int columns)
 {
-    char label[LABEL * 4];
-    int columns = 0;
-    size_t at = 0;
-    for (; text[at] && at + 1 < sizeof label; at++) { /* a character begins at these bytes */
-        if (((unsigned char)text[at] & 0xC0) != 0x80 && columns++ == LABEL - indent - 1) break;
-        label[at] = text[at];
+    int at = 0;
+    for (; *text; text++) { /* a character begins at bytes that do not go on */
+        if (((unsigned char)*text & 0xC0) != 0x80 && at++ == columns) break;
+        putchar(*text);
     }
-    label[at] = 0;
-    if (columns > LABEL - indent - 1) columns = LABEL - indent - 1;
-    printf("%*s%s%*s", indent, "", label, LABEL - indent - columns, "");
+    printf("%*s", at < columns ? columns - at : 0, "");
 }
 
 /* Layer numbers where their ATTN stands, with room for the digits. */
 static void print_ruler(const stripe *s, const char *title)
 {
-    print_label(title, 0);
+    cli_print_name(title, LABEL);
     for (uint32_t u = s->first; u < s->end;) {
         int wide = 1;
         if (u == 0 || u + 1 == s->units) {
@@ -93,7 +89,9 @@ static void print_device_row(const stripe *s, size_t device, vt_phase phase)
     vt_plan_device_info info;
     vt_plan_unit_info unit;
     vt_plan_get_device(s->plan, device, &info);
-    print_label(info.name, 2);
+    printf("  ");
+    cli_print_name(info.name, LABEL - 3);
+    putchar(' ');
     fputs(cli_device_colour(s->canvas, device), stdout);
     for (uint32_t u = s->first; u < s->end; u++) {
         vt_plan_get_unit(s->plan, u, &unit);
@@ -106,7 +104,7 @@ static void print_precision_row(const stripe *s)
 {
     static const char letters[VT_PRECISION_COUNT] = {'F', '8', '4'};
     vt_plan_unit_info unit;
-    print_label("precision", 0);
+    cli_print_name("precision", LABEL);
     for (uint32_t u = s->first; u < s->end; u++) {
         vt_plan_get_unit(s->plan, u, &unit);
         putchar(u == 0 ? ' ' : letters[unit.precision]);
