@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cluster.h"
+#include "importance.h"
 #include "json_fields.h"
 #include "model.h"
 #include "plan_json.h"
@@ -190,13 +191,11 @@ static bool take_offered(vt_plan *plan)
     return changed;
 }
 
-static void allocate(vt_plan *plan)
+static void allocate(vt_plan *plan, const vti_plan_importance *importance)
 {
-    vti_plan_importance importance = {.shard = NULL};
     uint16_t order[VTI_PLAN_UNITS_MAX];
-    guess_importance(plan, &importance);
-    unsigned ordered = vti_plan_lowering_order(&plan->request, &importance, false, order);
-    vti_plan_allocate(&plan->request, &importance, order, ordered, plan->allocation, plan->scratch,
+    unsigned ordered = vti_plan_lowering_order(&plan->request, importance, false, order);
+    vti_plan_allocate(&plan->request, importance, order, ordered, plan->allocation, plan->scratch,
                       &plan->found);
     plan->request.pruned_shards = plan->found.pruned_shards;
     bool changed = take_offered(plan);
@@ -205,6 +204,32 @@ static void allocate(vt_plan *plan)
     memcpy(pruned, plan->found.pruned, sizeof pruned);
     vti_plan_search(&plan->request, plan->kind, NULL, plan->scratch, &plan->found);
     memcpy(plan->found.pruned, pruned, sizeof pruned);
+}
+
+static vt_status choose_precisions(vt_plan *plan, const vt_model *model, const char *path,
+                                   vt_error *err)
+{
+    vti_plan_importance importance = {.shard = NULL};
+    vti_model_identity identity;
+    vti_importance *measured;
+    if (!path) {
+        guess_importance(plan, &importance);
+        allocate(plan, &importance);
+        return VT_OK;
+    }
+    vti_model_get_identity(model, &identity);
+    VTI_TRY(vti_importance_load(path, &model->geometry, &identity, &measured, err));
+    float (*shard)[VTI_PLAN_PRUNABLE_MAX] = calloc(VTI_PLAN_UNITS_MAX, sizeof *shard);
+    vt_status status = shard ? vti_importance_for_plan(measured, &model->geometry, shard,
+                                                       &importance, err)
+                             : vti_fail(err, VT_ERR_MEMORY, "no memory for a plan");
+    if (status == VT_OK) {
+        plan->has_importance = true;
+        allocate(plan, &importance);
+    }
+    free(shard);
+    vti_importance_free(measured);
+    return status;
 }
 
 /* Of a plan that does not fit only the memory is wrong: it can be shown. */
@@ -284,10 +309,13 @@ static vt_status make_plan(vt_plan *plan, const vt_model *model, const char *clu
 {
     VTI_TRY(vti_cluster_file_read(cluster_path, &plan->file, err));
     VTI_TRY(set_up_request(plan, model, params, err));
+    if (params->importance_path && (params->plan_path || !plan->mixed))
+        return vti_fail(err, VT_ERR_ARGUMENT,
+                        "importances only matter where precisions are chosen (mixed)");
     if (params->plan_path)
         VTI_TRY(read_plan(plan, params->plan_path, err));
     else if (plan->mixed)
-        allocate(plan);
+        VTI_TRY(choose_precisions(plan, model, params->importance_path, err));
     else
         vti_plan_search(&plan->request, plan->kind, NULL, plan->scratch, &plan->found);
     add_up(plan);

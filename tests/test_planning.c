@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../planner/planner.h"
+#include "../src/importance.h"
+#include "../src/model.h"
 
 #define COMPUTE "\"compute\": {\"gmacs_per_s\": 50, \"gbytes_per_s\": 20}"
 #define ONE "{\"name\": \"a\", \"memory\": \"64M\", " COMPUTE "}"
@@ -277,6 +278,65 @@ static void a_strict_qos_lowers_precision(void **state)
     vt_plan_close(plan);
 }
 
+/* As if it had been measured: the first units matter least. */
+static void write_importance(const char *path)
+{
+    const vt_model *model = planning_model();
+    vti_importance *im;
+    assert_int_equal(vti_importance_new(&model->geometry, &im, NULL), VT_OK);
+    vti_model_get_identity(model, &im->identity);
+    strcpy(im->task, "test");
+    im->tokens = 100, im->context_tokens = 10, im->perplexity = 8;
+    for (uint32_t unit = 0; unit < im->units; unit++) {
+        im->measured[unit] = true;
+        for (uint32_t i = im->first_part[unit]; i < im->first_part[unit + 1]; i++) {
+            const vti_importance_part *part = &im->part_at[i];
+            for (uint32_t c = 0; c < part->channels; c++)
+                im->channel[part->first_channel + c] = (unit + 1) / 1024.0;
+            im->part[i] = part->channels * (unit + 1) / 1024.0;
+            im->unit[unit] += im->part[i];
+        }
+    }
+    char *text = vti_importance_write_json(im, &model->geometry);
+    FILE *file = fopen(path, "w");
+    assert_true(file && fputs(text, file) >= 0 && fclose(file) == 0);
+    free(text);
+    vti_importance_free(im);
+}
+
+/* What matters least is lowered first. */
+static void importances_are_followed(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/voltron-importance-XXXXXX";
+    vt_plan_params params = vt_plan_params_default();
+    vt_plan_info info;
+    vt_plan_unit_info unit;
+    double lowered_most = 0, kept_least = INFINITY;
+    close(mkstemp(path));
+    write_importance(path);
+    params.importance_path = path;
+    vt_plan *plan = planning_open(planning_cluster(8, 4, 4), &params);
+    vt_plan_get_info(plan, &info);
+    assert_true(info.has_importance);
+    assert_null(planning_remark(plan, "Which units matter is not known"));
+    for (size_t u = 1; vt_plan_get_unit(plan, u, &unit) == VT_OK; u++) {
+        /* FFN units have twice the channels of ATTN and HEAD: what counts is the sum. */
+        double score = (double)u * (u % 2 ? 256 : 512);
+        if (unit.precision > VT_PRECISION_F16 && score > lowered_most) lowered_most = score;
+        if (unit.precision == VT_PRECISION_F16 && score < kept_least) kept_least = score;
+    }
+    assert_true(lowered_most > 0 && lowered_most < kept_least);
+    vt_plan_close(plan);
+    params.precision = "I8";
+    planning_expect_error(planning_cluster(8, 4, 4), &params, VT_ERR_ARGUMENT,
+                          "importances only matter where precisions are chosen");
+    params.precision = NULL;
+    params.importance_path = "README.md";
+    planning_expect_error(planning_cluster(8, 4, 4), &params, VT_ERR_FORMAT, "README.md");
+    unlink(path);
+}
+
 /* --- advice ------------------------------------------------------------------------------------ */
 
 /* What the advice says is tried. */
@@ -472,6 +532,7 @@ int main(void)
         cmocka_unit_test(plans_are_consistent),
         cmocka_unit_test(little_memory_lowers_precision),
         cmocka_unit_test(a_strict_qos_lowers_precision),
+        cmocka_unit_test(importances_are_followed),
         cmocka_unit_test(advice_makes_it_fit),
         cmocka_unit_test(devices_left_out_have_a_reason),
         cmocka_unit_test(other_planners_are_measured_by_dp),
