@@ -765,11 +765,11 @@ typedef struct vt_plan_params {
     const char *allocation;  /* how "mixed" looks for it: "search" (NULL), "uniform", "enumerate" */
     const char *importance_path; /* which units matter most to the text; or NULL */
     const char *wire;        /* what travels as: "F32", "F16" (NULL), "I8" or "I4" */
-    const char *plan_path;   /* show this plan (VT_PLAN_FILE) instead of searching one; or NULL */
+    const char *plan_json;   /* look at this plan (VT_PLAN_JSON) instead of searching one; or NULL */
 } vt_plan_params;
 
 typedef struct vt_plan_info {
-    const char *planner;      /* its name, or "file" */
+    const char *planner;      /* its name, or "given" */
     bool has_importance;
     uint32_t device_count, unit_count;
     uint32_t context_tokens, prompt_tokens;
@@ -796,6 +796,7 @@ typedef struct vt_plan_device_info {
 typedef struct vt_plan_unit_phase {
     uint32_t from, home;      /* devices: who sends its input, who has its output */
     bool exchange;            /* every sharer has its output */
+    const char *wire;         /* precision of what travels for it, "F16" */
     uint32_t sharers;         /* 1: the unit is whole on one device */
     uint32_t shares[VT_PLAN_DEVICES_MAX]; /* shards of each device */
     double compute_s, wire_s;
@@ -810,7 +811,7 @@ typedef struct vt_plan_unit_info {
 
 typedef enum vt_plan_form {
     VT_PLAN_REPORT, /* JSON, everything there is to know; docs/cluster-file.md names the fields */
-    VT_PLAN_FILE,   /* JSON, the plan alone: what plan_path takes */
+    VT_PLAN_JSON,   /* JSON, the plan alone: what plan_json takes here and elsewhere */
     VT_PLAN_SVG,    /* a drawing */
 } vt_plan_form;
 

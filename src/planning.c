@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cluster.h"
 #include "importance.h"
@@ -30,7 +31,7 @@ const char *const *vt_plan_planners(void)
     return names;
 }
 
-/* Finds `name` among names that end with NULL; NULL is the first. */
+/* Finds `name` among names that end with NULL, in whatever case; NULL is the first. */
 static vt_status choose(const char *what, const char *name, const char *const *names, unsigned *out,
                         vt_error *err)
 {
@@ -38,7 +39,7 @@ static vt_status choose(const char *what, const char *name, const char *const *n
     size_t length = 0;
     *out = 0;
     for (unsigned i = 0; names[i]; i++) {
-        if (!name || strcmp(name, names[i]) == 0) {
+        if (!name || strcasecmp(name, names[i]) == 0) {
             *out = i;
             return VT_OK;
         }
@@ -154,6 +155,7 @@ static vt_status set_up_request(vt_plan *plan, const vt_model *model, const vt_p
     vt_model_memory(model, &session, &need);
     for (unsigned d = 0; d < plan->file.plan.devices; d++) {
         plan->file.plan.device[d].scratch_bytes = (double)need.scratch_bytes;
+        if (!(plan->file.reached >> d & 1)) plan->file.plan.device[d].memory_bytes = 0;
         if (plan->file.device[d].has_profile)
             vti_profile_fill(&plan->file.device[d].profile, &plan->model,
                              &plan->file.plan.device[d]);
@@ -245,16 +247,12 @@ static vt_status adopt(vt_plan *plan, const char *text, size_t bytes, vt_error *
     return VT_OK;
 }
 
-static vt_status read_plan(vt_plan *plan, const char *path, vt_error *err)
+static vt_status read_plan(vt_plan *plan, const char *json, vt_error *err)
 {
-    char *text;
-    size_t bytes;
     vt_error inner;
-    plan->planner = "file";
-    VTI_TRY(vti_read_text(path, VTI_CLUSTER_TEXT_MAX, &text, &bytes, err));
-    vt_status status = adopt(plan, text, bytes, &inner);
-    free(text);
-    return status == VT_OK ? VT_OK : vti_fail(err, status, "%.200s: %s", path, inner.message);
+    plan->planner = "given";
+    vt_status status = adopt(plan, json, strlen(json), &inner);
+    return status == VT_OK ? VT_OK : vti_fail(err, status, "the plan given: %s", inner.message);
 }
 
 bool vti_planning_uses(const vt_plan *plan, unsigned device)
@@ -309,11 +307,11 @@ static vt_status make_plan(vt_plan *plan, const vt_model *model, const char *clu
 {
     VTI_TRY(vti_cluster_file_read(cluster_path, &plan->file, err));
     VTI_TRY(set_up_request(plan, model, params, err));
-    if (params->importance_path && (params->plan_path || !plan->mixed))
+    if (params->importance_path && (params->plan_json || !plan->mixed))
         return vti_fail(err, VT_ERR_ARGUMENT,
                         "importances only matter where precisions are chosen (mixed)");
-    if (params->plan_path)
-        VTI_TRY(read_plan(plan, params->plan_path, err));
+    if (params->plan_json)
+        VTI_TRY(read_plan(plan, params->plan_json, err));
     else if (plan->mixed)
         VTI_TRY(choose_precisions(plan, model, params->importance_path, err));
     else
@@ -407,6 +405,7 @@ vt_status vt_plan_get_device(const vt_plan *plan, size_t index, vt_plan_device_i
 
 vt_status vt_plan_get_unit(const vt_plan *plan, size_t index, vt_plan_unit_info *out)
 {
+    static const char *const wires[VTI_WIRES] = {"F32", "F16", "I8", "I4"};
     if (index >= plan->model.units) return VT_ERR_ARGUMENT;
     unsigned u = (unsigned)index;
     *out = (vt_plan_unit_info){.precision = (vt_precision)plan->found.precision[u],
@@ -417,7 +416,7 @@ vt_status vt_plan_get_unit(const vt_plan *plan, size_t index, vt_plan_unit_info 
         const vti_plan_place *place = &plan->found.place[phase][u];
         vt_plan_unit_phase *shown = &out->phase[phase];
         *shown = (vt_plan_unit_phase){.from = place->from, .home = place->home,
-                                      .exchange = place->exchange,
+                                      .exchange = place->exchange, .wire = wires[place->wire],
                                       .compute_s = plan->compute_s[phase][u],
                                       .wire_s = plan->wire_s[phase][u]};
         for (unsigned d = 0; d < VTI_PLAN_DEVICES_MAX; d++) {

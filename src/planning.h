@@ -19,7 +19,7 @@ struct vt_plan {
     vti_plan_request request; /* what the plan is for, with its precisions and pruned shards */
     vti_plan found;
 
-    const char *planner;      /* its name, or "file" */
+    const char *planner;      /* its name, or "given" */
     vti_plan_search_kind kind;
     vti_plan_allocation allocation;
     bool mixed;               /* precisions are chosen here */

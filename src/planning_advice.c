@@ -143,7 +143,7 @@ static void explain_left_out(advice *a, unsigned device)
     } else if (budget < least_bytes(plan, device)) {
         snprintf(why, VTI_PLAN_REMARK_BYTES, "its %s are too little: one shard and scratch take %s",
                  bytes_text(budget, have), bytes_text(least_bytes(plan, device), need));
-    } else if (plan->kind != VTI_SEARCH_DP || strcmp(plan->planner, "file") == 0) {
+    } else if (plan->kind != VTI_SEARCH_DP || strcmp(plan->planner, "given") == 0) {
         snprintf(why, VTI_PLAN_REMARK_BYTES, "%s does without it",
                  plan->kind == VTI_SEARCH_DP ? "the plan" : plan->planner);
     } else {
@@ -330,7 +330,8 @@ static void advise_memory(advice *a)
     char more[AMOUNT];
     lower_all(a);
     for (unsigned d = 0; d < a->cluster.devices; d++) {
-        double wanted = memory_wanted(a, d);
+        bool reached = a->plan->file.reached >> d & 1;
+        double wanted = reached ? memory_wanted(a, d) : INFINITY;
         if (wanted >= least) continue;
         least = wanted;
         best = d;
@@ -344,7 +345,7 @@ static void advise_memory(advice *a)
 static bool advise_planner(advice *a)
 {
     char tpot[AMOUNT], ttft[AMOUNT];
-    if (a->plan->kind == VTI_SEARCH_DP && strcmp(a->plan->planner, "file") != 0) return false;
+    if (a->plan->kind == VTI_SEARCH_DP && strcmp(a->plan->planner, "given") != 0) return false;
     start_over(a);
     if (!search(a)) return false;
     remark(a->plan, "The planner dp would do it with TPOT %s and TTFT %s.",

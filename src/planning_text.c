@@ -36,9 +36,9 @@ static json_t *phase_json(const vt_plan_unit_phase *phase, unsigned devices)
 {
     json_t *shares = json_array();
     for (unsigned d = 0; d < devices; d++) json_array_append_new(shares, whole(phase->shares[d]));
-    return json_pack("{s:i, s:i, s:b, s:o, s:f, s:f}", "from", (int)phase->from, "home",
-                     (int)phase->home, "exchange", phase->exchange, "shares", shares, "compute_s",
-                     phase->compute_s, "wire_s", phase->wire_s);
+    return json_pack("{s:i, s:i, s:b, s:s, s:o, s:f, s:f}", "from", (int)phase->from, "home",
+                     (int)phase->home, "exchange", phase->exchange, "wire", phase->wire, "shares",
+                     shares, "compute_s", phase->compute_s, "wire_s", phase->wire_s);
 }
 
 static json_t *unit_json(const vt_plan_unit_info *unit, unsigned devices)

@@ -124,7 +124,7 @@ static void every_planner_and_precision_works(void **state)
     test_cli_expect("RUN plan --cluster $DIR/small.json --allocate uniform", 0, "4444444444444",
                     NULL);
     test_cli_expect("RUN plan --cluster $DIR/tight.json --allocate enumerate", 0, "8", NULL);
-    test_cli_expect("RUN plan --cluster $DIR/roomy.json --wire I8 --kv q8 -c 512 --prompt 100 "
+    test_cli_expect("RUN plan --cluster $DIR/roomy.json --wire i8 --kv q8 -c 512 --prompt 100 "
                     "--ttft 3 --tpot 80", 0, "asked for 80.0 ms", NULL);
 }
 
@@ -154,6 +154,22 @@ static void what_does_not_fit_says_what_is_missing(void **state)
                     "shards of every ATTN and FFN unit are left out", NULL);
     test_cli_expect("RUN plan --cluster $DIR/none.json", 6, "more memory on ", NULL);
     test_cli_expect("RUN plan --cluster $DIR/none.json --json", 6, "\"feasible\": false", NULL);
+}
+
+/* Only what was packed is planned with. */
+static void a_store_is_planned_at_what_it_has(void **state)
+{
+    (void)state;
+    test_cli_expect("RUN pack src/assets/stories-4m-f16.gguf -o $DIR/m.vts --precision F16,I4", 0,
+                    NULL, NULL);
+    char *out = test_cli_output("RUN plan -m $DIR/m.vts --cluster $DIR/tight.json", 0);
+    const char *end = NULL, *row = find_line(out, "precision ", &end);
+    assert_null(memchr(row, '8', (size_t)(end - row)));
+    assert_non_null(memchr(row, '4', (size_t)(end - row)));
+    free(out);
+    test_cli_expect("RUN plan -m $DIR/m.vts --cluster $DIR/tight.json --precision I8", 2, NULL,
+                    "m.vts has no weights at precision I8, only at F16 I4");
+    test_cli_expect("rm $DIR/m.vts", 0, NULL, NULL);
 }
 
 static void wrong_usage(void **state)
@@ -191,11 +207,11 @@ static void a_saved_plan_is_the_same_plan(void **state)
     assert_true(before > 0 && before == after);
     test_cli_expect("RUN plan --cluster $DIR/none.json --plan $DIR/plan.json", 6, " lacks ", NULL);
     test_cli_expect("RUN plan --cluster $DIR/tight.json --plan $DIR/tight.json", 4, NULL,
-                    "tight.json: ");
+                    "the plan given: ");
     /* Of a place that the plan cannot have, the unit is named. */
     test_cli_expect("sed 's/\"from\": 0/\"from\": 1/' $DIR/plan.json >$DIR/wrong.json; "
                     "RUN plan --cluster $DIR/tight.json --plan $DIR/wrong.json", 2, NULL,
-                    "wrong.json: the plan's unit 0: ");
+                    "the plan given: the plan's unit 0: ");
     test_cli_expect("rm $DIR/plan.json $DIR/wrong.json", 0, NULL, NULL);
 }
 
@@ -225,6 +241,7 @@ int main(void)
         cmocka_unit_test(every_planner_and_precision_works),
         cmocka_unit_test(comparing_has_a_row_for_each_planner),
         cmocka_unit_test(what_does_not_fit_says_what_is_missing),
+        cmocka_unit_test(a_store_is_planned_at_what_it_has),
         cmocka_unit_test(wrong_usage),
         cmocka_unit_test(a_saved_plan_is_the_same_plan),
         cmocka_unit_test(drawings_are_well_formed),

@@ -7,7 +7,7 @@
 
 typedef struct plan_options {
     vt_plan_params params;
-    const char *model, *cluster, *save, *svg;
+    const char *model, *cluster, *given, *save, *svg;
     float ttft_s, tpot_ms;
     bool json, compare;
 } plan_options;
@@ -78,7 +78,7 @@ static int show(const vt_plan *plan, const plan_options *o)
     int code = CLI_OK;
     vt_plan_get_info(plan, &info);
     if (o->svg) code = write_file(plan, VT_PLAN_SVG, o->svg);
-    if (code == CLI_OK && o->save) code = write_file(plan, VT_PLAN_FILE, o->save);
+    if (code == CLI_OK && o->save) code = write_file(plan, VT_PLAN_JSON, o->save);
     if (code != CLI_OK) return code;
     if (o->json) {
         code = write_file(plan, VT_PLAN_REPORT, "-");
@@ -141,7 +141,7 @@ static int run(int argc, char **argv)
         {"wire", 0, CLI_STRING, &p->wire, 0, 0, "NAME", "F32, F16, I8 or I4 on the wire (F16)"},
         {"kv", 0, CLI_KV, &p->kv_type, 0, 0, "f16|f32|q8",
          "precision of the KV cache (f16)"},
-        {"plan", 0, CLI_STRING, &p->plan_path, 0, 0, "FILE",
+        {"plan", 0, CLI_STRING, &o.given, 0, 0, "FILE",
          "show this plan instead of searching one"},
         {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Output"},
         {"output", 'o', CLI_STRING, &o.save, 0, 0, "FILE", "write the plan, for --plan"},
@@ -153,12 +153,18 @@ static int run(int argc, char **argv)
     int code = cli_parse(&cli_plan, options, argc, argv, NULL, NULL);
     if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
     if (!o.cluster) return cli_error(CLI_USAGE, "plan needs --cluster FILE");
-    if (o.compare && (p->plan_path || o.save || o.svg || o.json))
+    if (o.compare && (o.given || o.save || o.svg || o.json))
         return cli_error(CLI_USAGE, "--compare only prints a table; leave out --plan, -o, --svg, "
                                     "--json");
     p->ttft_s = o.ttft_s;
     p->tpot_s = 1e-3 * o.tpot_ms;
-    return plan(&o);
+    size_t bytes;
+    char *given = o.given ? cli_read_file(o.given, &bytes) : NULL;
+    if (o.given && !given) return VT_ERR_IO;
+    p->plan_json = given;
+    code = plan(&o);
+    free(given);
+    return code;
 }
 
 const cli_command cli_plan = {
