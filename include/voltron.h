@@ -631,6 +631,67 @@ vt_status vt_calibration_save(const vt_calibration *calibration, const char *pat
  * else is not replaced (ERR_ARGUMENT). */
 vt_status vt_calibration_check_path(const char *path, vt_error *err);
 
+/* --- importance ---
+ * How much worse a model predicts a text without one of its parts: by how much the perplexity rises
+ * when a shard (of HEAD: a block of columns) is left out. Plans keep the precision of the units
+ * high that matter, and prune first what does not. docs/importance.md has the file's format. */
+typedef struct vt_importance vt_importance;
+
+typedef struct vt_importance_params {
+    const char *task;        /* what the text stands for, 1 to 64 bytes */
+    uint32_t context_tokens; /* of a window of the text; this, batch and kv_type: as of sessions */
+    uint32_t batch_tokens;
+    vt_kv_type kv_type;
+    uint64_t max_tokens;     /* that are predicted; 0: all of the text */
+    bool exact;              /* channel by channel instead of shard by shard; for small models */
+    const char *units;       /* "ATTN(0),FFN,HEAD": only these; NULL: all. Plans need all */
+    bool (*cancelled)(void *user); /* asked often, in the calling thread; or NULL */
+    void *user;
+    vt_progress progress;    /* in units of work, not bytes */
+} vt_importance_params;
+
+typedef struct vt_importance_stats {
+    uint64_t tokens;       /* that are predicted */
+    uint32_t windows, units;
+    uint64_t runs;         /* of a window without one part */
+    uint64_t resumed_runs; /* that an earlier call had made */
+    double perplexity;     /* of the whole model; 0: not measured yet */
+} vt_importance_stats;
+
+typedef struct vt_importance_unit {
+    char name[24];              /* "ATTN(3)" */
+    double score;               /* the sum over its parts */
+    uint32_t parts;
+    uint32_t least_part, most_part; /* numbers of the parts that matter least and most … */
+    double least, most;         /* … and their scores */
+} vt_importance_unit;
+
+vt_importance_params vt_importance_params_default(void); /* without a task */
+
+/* The model stays open as long. ERR_ARGUMENT: no task, no such unit; the model lacks shards. */
+vt_status vt_importance_open(const vt_model *model, const vt_importance_params *params,
+                             vt_importance **out, vt_error *err);
+void vt_importance_close(vt_importance *importance);
+
+/* Adds a document: it is cut into windows that begin with BOS, if the model has that. */
+vt_status vt_importance_add(vt_importance *importance, const char *text, size_t text_bytes,
+                            vt_error *err);
+
+/* Measures and writes the file, whole or not at all. Now and then, and when it is cancelled, what
+ * was done so far goes to a file beside it, PATH.progress; the same measurement goes on from there,
+ * with the same result. ERR_ARGUMENT: that file is of another measurement, or PATH is something
+ * else; ERR_MEMORY says what is needed; ERR_CANCELLED. */
+vt_status vt_importance_measure(vt_importance *importance, const char *path, vt_error *err);
+
+/* Whether importances may be written there, to be asked before the work. */
+vt_status vt_importance_check_path(const char *path, vt_error *err);
+
+void vt_importance_get_stats(const vt_importance *importance, vt_importance_stats *out);
+
+/* Measured unit `index` (< stats.units), in the order of a token's way. ERR_ARGUMENT past the end. */
+vt_status vt_importance_get_unit(const vt_importance *importance, uint32_t index,
+                                 vt_importance_unit *out);
+
 /* Memory that one device needs to run a model by itself. */
 typedef struct vt_memory_need {
     uint64_t weight_bytes;  /* repacked for the kernels; embeddings are read from the file */

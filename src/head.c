@@ -61,6 +61,12 @@ void vti_head_close(vti_head *head)
 
 void vti_head_observe(vti_head *head, const vti_observer *observer) { head->observer = *observer; }
 
+void vti_head_prune_columns(vti_head *head, uint32_t first, uint32_t count)
+{
+    head->first_pruned = first;
+    head->pruned = count;
+}
+
 void vti_head_logits(vti_head *head, const float *h, uint32_t rows, float *logits)
 {
     const vt_model *m = head->model;
@@ -68,9 +74,12 @@ void vti_head_logits(vti_head *head, const float *h, uint32_t rows, float *logit
     const vti_unit unit = {head->weights->units[0].shards,
                            vti_shard_reader_enter(head->reader, head->weights->first)};
     size_t width = vti_padded(p->d);
-    for (size_t row = 0; row < rows; row++)
-        m->kernels.rms_norm(head->norm + row * width, h + row * p->d,
-                            vti_unit_tensor(&unit, VTI_PIECE_NORM)->data, p->d, p->rms_eps);
+    for (size_t row = 0; row < rows; row++) {
+        float *normed = head->norm + row * width;
+        m->kernels.rms_norm(normed, h + row * p->d, vti_unit_tensor(&unit, VTI_PIECE_NORM)->data,
+                            p->d, p->rms_eps);
+        memset(normed + head->first_pruned, 0, head->pruned * sizeof *normed);
+    }
     if (head->observer.input)
         head->observer.input(head->observer.user, p->layers, VTI_OUTPUT, 0, head->norm, width, rows,
                              0, (uint32_t)width);

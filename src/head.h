@@ -17,6 +17,7 @@ typedef struct vti_head {
     float *norm; /* VTI_HEAD_ROWS × padded d */
     void *memory;
     uint64_t scratch_bytes; /* of it, taken from the model's budget */
+    uint32_t first_pruned, pruned; /* columns that are left out */
     vti_observer observer;
 } vti_head;
 
@@ -29,6 +30,9 @@ void vti_head_close(vti_head *head);
 
 /* Of the calls from now on: VTI_OUTPUT, as of a layer behind the last. */
 void vti_head_observe(vti_head *head, const vti_observer *observer);
+
+/* Leaves out columns [first, first + count) of the output matrix from now on; count 0: none. */
+void vti_head_prune_columns(vti_head *head, uint32_t first, uint32_t count);
 
 /* logits: rows × vocab = Wout · RMSNorm(h[row]); h: rows × d. */
 void vti_head_logits(vti_head *head, const float *h, uint32_t rows, float *logits);

@@ -282,6 +282,6 @@ void cli_pause_workers(bool pause);
 /* --- commands --------------------------------------------------------------------------------- */
 
 extern const cli_command cli_run, cli_worker, cli_inspect, cli_pack, cli_verify, cli_calibrate,
-    cli_tokenize, cli_logits, cli_ppl, cli_plan;
+    cli_importance, cli_tokenize, cli_logits, cli_ppl, cli_plan;
 
 #endif

@@ -7,8 +7,8 @@
 #include "cli.h"
 
 static const cli_command *const commands[] = {
-    &cli_run,    &cli_worker,    &cli_inspect,  &cli_pack,
-    &cli_verify, &cli_calibrate, &cli_tokenize, &cli_logits, &cli_ppl, &cli_plan,
+    &cli_run, &cli_worker, &cli_inspect, &cli_pack, &cli_verify, &cli_calibrate,
+    &cli_importance, &cli_tokenize, &cli_logits, &cli_ppl, &cli_plan,
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

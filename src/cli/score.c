@@ -92,29 +92,35 @@ static vt_status score_document(score *s, const char *text, size_t bytes, vt_err
     return status;
 }
 
-/* Documents are separated by lines that are the separator and nothing else. */
+size_t cli_next_document(const char **text, const char *end)
+{
+    const char *begin = *text, *line = begin, *stop = end, *next = end;
+    while (line < end) {
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+        size_t length = (size_t)((newline ? newline : end) - line);
+        const char *after = newline ? newline + 1 : end;
+        if (length && line[length - 1] == '\r') length--;
+        if (length == sizeof separator - 1 && memcmp(line, separator, length) == 0) {
+            stop = line;
+            next = after;
+            break;
+        }
+        line = after;
+    }
+    /* The line end before the separator belongs to it. */
+    if (stop > begin && stop < end && stop[-1] == '\n') stop--;
+    *text = next;
+    return (size_t)(stop - begin);
+}
+
 static vt_status score_text(score *s, vt_error *err)
 {
     const char *at = s->text, *end = s->text + s->text_bytes;
     vt_status status = VT_OK;
     while (at < end && status == VT_OK && !cli_interrupted()) {
-        const char *line = at, *stop = end, *next = end;
-        while (line < end) {
-            const char *newline = memchr(line, '\n', (size_t)(end - line));
-            size_t length = (size_t)((newline ? newline : end) - line);
-            const char *after = newline ? newline + 1 : end;
-            if (length && line[length - 1] == '\r') length--;
-            if (length == sizeof separator - 1 && memcmp(line, separator, length) == 0) {
-                stop = line;
-                next = after;
-                break;
-            }
-            line = after;
-        }
-        /* The line end before the separator belongs to it. */
-        if (stop > at && stop < end && stop[-1] == '\n') stop--;
-        if (stop > at) status = score_document(s, at, (size_t)(stop - at), err);
-        at = next;
+        const char *document = at;
+        size_t bytes = cli_next_document(&at, end);
+        if (bytes) status = score_document(s, document, bytes, err);
         cli_progress_show(&s->progress, s->what, (uint64_t)(at - s->text), s->text_bytes);
     }
     return status;

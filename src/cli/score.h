@@ -14,4 +14,8 @@ typedef struct cli_score {
 int cli_score_text(cli_compute *compute, const char *text, size_t bytes, const char *what,
                    cli_score *out);
 
+/* Bytes of the document that begins at *text, and where the next one does: documents are separated
+ * by lines that are <|endoftext|> and nothing else. */
+size_t cli_next_document(const char **text, const char *end);
+
 #endif
