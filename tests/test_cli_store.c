@@ -33,6 +33,12 @@ static void plans(void **state)
                     "the plan: \"format\"");
     test_cli_expect("RUN -m " MODEL " --plan $DIR/p --precision I8 -p x -n 3", 2, NULL,
                     "--precision and --plan exclude each other");
+    /* What is planned for too little memory for F16 is what is computed with. */
+    test_cli_expect("echo '{\"devices\": [{\"name\": \"one\", \"memory\": \"7M\", \"compute\":"
+                    " {\"gmacs_per_s\": 10, \"gbytes_per_s\": 5}}]}' > $DIR/c && "
+                    "RUN plan -m " MODEL " --cluster $DIR/c -c 256 -o $DIR/q >/dev/null && "
+                    "grep -q I8 $DIR/q && "
+                    "RUN -m " MODEL " --plan $DIR/q -p 'Once upon' -n 3 -t 0", 0, " a time", NULL);
 }
 
 static void what_json_says(void **state)
