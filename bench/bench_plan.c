@@ -39,7 +39,8 @@ static void make_device(vti_plan_device *device, const device_class *class_)
                     .fixed = 10e-6,
                     .per_mac = (phase == VTI_DECODE ? 2 : 1) / (class_->macs_per_s * faster[p]),
                     .per_weight_byte = 1 / class_->bytes_per_s,
-                    .per_kv_byte = 1 / class_->bytes_per_s,
+                    /* 16 tokens of a prompt share what is read */
+                    .per_kv_byte = 1 / (class_->bytes_per_s * (phase == VTI_DECODE ? 1 : 16)),
                     .per_kv_mac = (phase == VTI_DECODE ? 2 : 1) /
                                   (class_->macs_per_s * faster[p])};
 }

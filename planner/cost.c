@@ -34,13 +34,14 @@ static double unit_tokens(const vti_plan_request *r, vti_plan_phase phase, vti_p
     return phase == VTI_DECODE || kind == VTI_PLAN_HEAD ? 1 : r->prompt_tokens;
 }
 
-/* Tokens that one of `held` attends to: the last; of a prompt the mean, half of it until it is longer
+/* Tokens in the KV cache that a token attends to. Of a prompt the mean: half of it, until it is longer
  * than the window. */
-static double seen_tokens(vti_plan_phase phase, double held, double window)
+static double seen_tokens(const vti_plan_request *r, vti_plan_phase phase, double window)
 {
-    bool all = window <= 0 || held <= window;
-    if (phase == VTI_DECODE) return all ? held : window;
-    return all ? held / 2 : window * (1 - window / (2 * held));
+    double last = phase == VTI_DECODE ? r->context_tokens : r->prompt_tokens;
+    bool all = window <= 0 || last <= window;
+    if (phase == VTI_DECODE) return all ? last : window;
+    return all ? last / 2 : window * (1 - window / (2 * last));
 }
 
 void vti_plan_work(const vti_plan_request *r, vti_plan_phase phase, unsigned u, unsigned device,
@@ -52,15 +53,12 @@ void vti_plan_work(const vti_plan_request *r, vti_plan_phase phase, unsigned u, 
     double tokens = unit_tokens(r, phase, class_->kind);
     double expert_macs = c->per_mac * tokens * class_->macs;
     double expert_read = c->per_shard + c->per_weight_byte * class_->weight_bytes[p];
-    double held = phase == VTI_DECODE ? r->context_tokens : r->prompt_tokens;
-    double seen = seen_tokens(phase, held, class_->window);
-    if (phase == VTI_DECODE) held = seen;
     *work = (plan_work){.fixed = c->fixed + c->per_value * tokens * class_->input_width,
                         .tokens = tokens};
     if (class_->kind != VTI_PLAN_MOE) {
-        work->per_shard = expert_macs + expert_read +
-                          c->per_kv_mac * tokens * class_->kv_macs * seen +
-                          c->per_kv_byte * class_->kv_bytes * held;
+        double met = tokens * seen_tokens(r, phase, class_->window);
+        work->per_shard = expert_macs + expert_read + c->per_kv_mac * class_->kv_macs * met +
+                          c->per_kv_byte * class_->kv_bytes * met;
         return;
     }
     work->per_active = expert_macs;

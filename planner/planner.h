@@ -46,7 +46,7 @@ typedef enum vti_plan_kind {
 typedef struct vti_plan_coefficients {
     double fixed;
     double per_mac, per_weight_byte; /* of the weights */
-    double per_kv_byte, per_kv_mac;  /* of attention */
+    double per_kv_byte, per_kv_mac;  /* of attention: by each token with each that it attends to */
     double per_shard; /* that runs; of experts, whose weights are read */
     double per_value; /* of the residual stream: width times tokens */
 } vti_plan_coefficients;

@@ -44,7 +44,9 @@ static vt_status read_rates(const vti_json_at *at, json_t *object, vti_plan_devi
                     .fixed = kind == VTI_PLAN_EMBED ? 0 : unit_us * 1e-6,
                     .per_mac = 1e-9 / (p == VTI_PLAN_F16 ? gmacs : int_gmacs),
                     .per_weight_byte = 1e-9 / gbytes,
-                    .per_kv_byte = 1e-9 / gbytes};
+                    /* 16 tokens of a prompt share what is read */
+                    .per_kv_byte = 1e-9 / (phase == VTI_PREFILL ? 16 * gbytes : gbytes),
+                    .per_kv_mac = 1e-9 / gmacs};
     return VT_OK;
 }
 

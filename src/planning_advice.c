@@ -210,6 +210,7 @@ static void halve_costs(vti_plan_device *device)
             for (unsigned phase = 0; phase < VTI_PHASES; phase++) {
                 vti_plan_coefficients *c = &device->cost[kind][p][phase];
                 c->fixed /= 2, c->per_mac /= 2, c->per_weight_byte /= 2, c->per_kv_byte /= 2;
+                c->per_kv_mac /= 2, c->per_shard /= 2, c->per_value /= 2;
             }
 }
 

@@ -176,8 +176,7 @@ static double compute(const vti_plan_request *r, bool decode, unsigned u, unsign
     const vti_plan_coefficients *c =
         &r->cluster->device[d].cost[class_->kind][p][decode ? VTI_DECODE : VTI_PREFILL];
     double tokens = decode || class_->kind == VTI_PLAN_HEAD ? 1 : r->prompt_tokens;
-    double read_rows = decode ? rows(r, u) : r->prompt_tokens;
-    double keys = decode ? read_rows : r->prompt_tokens / 2, window = class_->window;
+    double keys = decode ? rows(r, u) : r->prompt_tokens / 2, window = class_->window;
     if (!decode && window > 0 && window < r->prompt_tokens) /* a triangle, then whole windows */
         keys = (window * window / 2 + window * (r->prompt_tokens - window)) / r->prompt_tokens;
     double work = share, read = share;
@@ -188,9 +187,9 @@ static double compute(const vti_plan_request *r, bool decode, unsigned u, unsign
     }
     return c->fixed + c->per_value * tokens * class_->input_width + c->per_shard * read +
            c->per_mac * tokens * (work * class_->macs + share * class_->always_macs) +
-           c->per_kv_mac * tokens * share * class_->kv_macs * keys +
-           c->per_weight_byte * (read * class_->weight_bytes[p] + share * class_->always_bytes[p]) +
-           c->per_kv_byte * share * class_->kv_bytes * read_rows;
+           tokens * share * keys *
+               (c->per_kv_mac * class_->kv_macs + c->per_kv_byte * class_->kv_bytes) +
+           c->per_weight_byte * (read * class_->weight_bytes[p] + share * class_->always_bytes[p]);
 }
 
 double planner_unit_seconds(const vti_plan_request *r, bool decode, unsigned u,

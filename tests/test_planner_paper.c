@@ -28,7 +28,9 @@ static void set_device(vti_plan_device *device, double slower)
                 device->cost[kind][p][phase] = (vti_plan_coefficients){
                     .fixed = 20e-6 * slower,
                     .per_mac = slower / 400e9, .per_weight_byte = slower / 30e9,
-                    .per_kv_mac = slower / 400e9, .per_kv_byte = slower / 30e9};
+                    .per_kv_mac = slower / 400e9,
+                    /* 16 tokens of a prompt share what is read */
+                    .per_kv_byte = slower / (phase == VTI_PREFILL ? 16 * 30e9 : 30e9)};
 }
 
 /* Signals of Wi-Fi Direct, whose links share one radio. */
