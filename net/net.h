@@ -160,7 +160,8 @@ vti_net_status vti_net_set_medium(vti_net *net, vti_net_peer peer, const vti_med
                                   double rssi_dbm);
 
 #define VTI_NET_PROBE_BYTES (1u << 20)   /* a probe sends at most so many */
-#define VTI_NET_PROBE_MS 100u            /* and begins nothing that will end later than this; */
+#define VTI_NET_PROBE_MS 100u            /* and, once something is known, begins nothing that will
+                                            end later than this; */
 #define VTI_NET_PROBE_EVERY_MS 1000u     /* one peer is probed at most this often */
 
 /* Measures the link to the peer now: small frames back and forth, then growing bursts until one is

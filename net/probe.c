@@ -94,15 +94,20 @@ static vti_net_status measure_bandwidth(vti_net *net, vti_net_peer id, size_t li
     vti_net_status status = VTI_NET_OK;
     size_t left = limit_bytes;
     uint32_t bytes = FIRST_BURST_BYTES;
-    for (; status == VTI_NET_OK && left > 0; bytes *= BURST_GROWS) {
+    for (bool told = false; status == VTI_NET_OK && left > 0;) {
         if (bytes > left) bytes = (uint32_t)left;
         uint64_t now_ns = vti_net_now_ns(), passed_ns = now_ns - begin_ns;
         double expected_ms = expected_s(net, id, bytes) * 1e3;
-        bool first = left == limit_bytes;
-        if (!first && (double)passed_ns / NS_PER_MS + expected_ms > VTI_NET_PROBE_MS) break;
+        bool known = expected_ms > 0;
+        if (known && (double)passed_ns / NS_PER_MS + expected_ms > VTI_NET_PROBE_MS) break;
         status = exchange(net, id, bytes, deadline_ns);
         left -= bytes;
-        if (vti_net_now_ns() - now_ns >= (uint64_t)BURST_TELLS_MS * NS_PER_MS) break;
+        if (vti_net_now_ns() - now_ns < (uint64_t)BURST_TELLS_MS * NS_PER_MS)
+            bytes *= BURST_GROWS;
+        else if (told)
+            break;
+        else
+            told = true; /* once more: the other side may have been busy */
     }
     return status;
 }

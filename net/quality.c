@@ -20,6 +20,8 @@
 #define TRANSFER_LEAST_S 10e-3       /* unless it took so long */
 #define OUTLIER_UP 4.0       /* one transfer changes the average as if it were at most so much */
 #define OUTLIER_DOWN 0.5     /* faster and slower: late answers look like slow transfers */
+#define FEW 4 /* until there are so many, what is faster is believed: a device that was busy looks */
+#define FEW_WEIGHT 0.75 /* slow, but none looks fast */
 #define GUESS_COUNTS 0.5     /* the medium's values count as half a measurement */
 #define SILENCE_S 3.0        /* without a measurement, a signal that is too weak is believed */
 #define RSSI_LEAST_DBM (-127.0)
@@ -149,8 +151,13 @@ void vti_quality_add_transfer(vti_quality *quality, double now_s, double bytes, 
     double rate = between(RATE_LEAST, bytes / (tells ? sending_s : seconds), RATE_MOST);
     double ratio = rate / usual, known = quality->bandwidth_ratio;
     if (!tells && (quality->transfers > 0 ? ratio <= known : !long_enough)) return;
-    if (quality->transfers > 0) ratio = between(known * OUTLIER_DOWN, ratio, known * OUTLIER_UP);
     double share = fmax(WEIGHT, bytes / (bytes + quality->transfer_bytes));
+    if (quality->transfers >= FEW)
+        ratio = between(known * OUTLIER_DOWN, ratio, known * OUTLIER_UP);
+    else if (quality->transfers > 0 && ratio < known)
+        ratio = fmax(known * OUTLIER_DOWN, ratio);
+    else
+        share = fmax(share, FEW_WEIGHT);
     double w = weight(share, quality->transfers, now_s - quality->transfer_time_s,
                       TRANSFER_FADES_S);
     quality->transfer_bytes = quality->transfer_bytes * (1 - WEIGHT) + bytes;

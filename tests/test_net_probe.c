@@ -94,12 +94,13 @@ static void a_small_limit(void **state)
     close_pair(&p);
 }
 
-/* Latency can only be overestimated; the machine may be busy, so that the best of a few tries
- * counts. */
+/* The machine may be busy and the relay late: then a link looks slower than it is, never faster, and
+ * another try is made. */
 static void check_radio(unsigned delay_ms, double bytes_per_s)
 {
     double latency = 1e9, rate = 0;
-    for (int i = 0; i < 8 && (latency > delay_ms * 1.5e-3 || rate < bytes_per_s / 2); i++) {
+    uint64_t deadline = vti_net_after_ms(TEST_NET_MS);
+    while (vti_net_now_ns() < deadline && (latency > delay_ms * 2e-3 || rate < bytes_per_s / 3)) {
         char address[VTI_NET_ADDRESS_MAX], relay[VTI_NET_ADDRESS_MAX];
         pair p = { test_net_open(NULL), test_net_open(NULL), 0, 0 };
         assert_int_equal(vti_net_listen(p.far, "127.0.0.1:0", address, NULL), VTI_NET_OK);
@@ -117,7 +118,7 @@ static void check_radio(unsigned delay_ms, double bytes_per_s)
         close_pair(&p);
         net_shaper_stop(shaper);
     }
-    assert_true(latency <= delay_ms * 1.5e-3 && rate >= bytes_per_s / 2);
+    assert_true(latency <= delay_ms * 2e-3 && rate >= bytes_per_s / 3);
 }
 
 static void slow_links(void **state)
@@ -302,14 +303,16 @@ static void many_pings(void **state)
     static uint8_t wire[56 * 1000];
     size_t size = 0;
     for (uint64_t i = 0; i < 1000; i++) size += put_frame(wire + size, VTI_FRAME_PING, i, 8);
-    for (int round = 0; round < 5; round++)
+    for (int round = 0; round < 2; round++)
         assert_int_equal(send(s.fd, wire, size, MSG_NOSIGNAL), (ssize_t)size);
+    vti_net_event event;
+    assert_int_equal(vti_net_wait(s.net, vti_net_after_ms(50), &event), VTI_NET_ERR_TIMEOUT);
     /* preamble and HELLO, then PONGs; the last of them has the last number */
     uint8_t answer[56];
     assert_int_equal(recv(s.fd, answer, 48, MSG_WAITALL), 48);
     assert_int_equal(recv(s.fd, answer, 48, MSG_WAITALL), 48);
     unsigned last = 0;
-    for (uint64_t number = 0; last < 5; last += number == 999) {
+    for (uint64_t number = 0; last < 2; last += number == 999) {
         assert_int_equal(recv(s.fd, answer, 56, MSG_WAITALL), 56);
         assert_int_equal(answer[5], VTI_FRAME_PONG);
         number = get_u64(answer + 48);
