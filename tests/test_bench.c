@@ -113,6 +113,14 @@ static void tokenize_measures(void **state)
     bench_expect(line, 5, "\"none\" is not known");
 }
 
+static void link_measures(void **state)
+{
+    (void)state;
+    bench_expect("BENCH link", 0, "| probe, at most 1 MiB |");
+    bench_expect("BENCH link --help", 0, "plain sockets");
+    bench_expect("BENCH link now", 2, "voltron-bench link");
+}
+
 static void wrong_commands(void **state)
 {
     (void)state;
@@ -127,6 +135,7 @@ int main(void)
         cmocka_unit_test(run_reports_what_it_measured),
         cmocka_unit_test(run_refuses),
         cmocka_unit_test(tokenize_measures),
+        cmocka_unit_test(link_measures),
         cmocka_unit_test(wrong_commands),
     };
     return cmocka_run_group_tests(tests, bench_make_folder, bench_remove_folder);
