@@ -83,6 +83,8 @@ struct vti_peer {
     bool heard;             /* a byte since the last tick */
     uint32_t missed;        /* ticks in a row without one */
     uint32_t ticks;
+    bool answer_due;        /* loop code: a PING came, or another is to be sent */
+    bool broken;            /* nothing can be sent; what came before that is still read */
     uint64_t padding_bytes; /* that had come by the last tick */
 
     bool probing;           /* a call of vti_net_probe is at it */

@@ -122,7 +122,7 @@ static void take_ping(vti_peer *peer, const vti_frame_message *message)
     uv_mutex_lock(&peer->net->lock);
     vti_sender_answer(&peer->sender, message->payload);
     uv_mutex_unlock(&peer->net->lock);
-    vti_stream_flush(peer);
+    peer->answer_due = true;
 }
 
 static void take_pong(vti_peer *peer, const vti_frame_message *message)
@@ -130,10 +130,9 @@ static void take_pong(vti_peer *peer, const vti_frame_message *message)
     vti_meter *meter = &peer->sender.meter;
     uv_mutex_lock(&peer->net->lock);
     vti_meter_pong(meter, get_u64(message->payload), vti_net_now_ns());
-    bool again = vti_meter_wants_ping(meter);
+    if (vti_meter_wants_ping(meter)) peer->answer_due = true;
     vti_loop_changed(peer->net);
     uv_mutex_unlock(&peer->net->lock);
-    if (again) vti_stream_flush(peer);
 }
 
 static void take_message(vti_peer *peer, vti_frame_message *message)
@@ -171,7 +170,10 @@ static void consume(vti_peer *peer, const uint8_t *bytes, size_t size)
     }
     if (peer->channel.parser.padding_bytes - peer->padding_bytes > VTI_PADDING_MAX)
         vti_peer_fail(peer, VTI_NET_ERR_PROTOCOL, "it sends more padding than a probe needs");
-    if (shaking) vti_stream_flush(peer);
+    /* Not before everything is consumed: flushing may read what comes before a fault. */
+    bool answer = peer->answer_due && peer->state == VTI_PEER_UP;
+    peer->answer_due = false;
+    if ((shaking || answer) && !peer->broken) vti_stream_flush(peer);
 }
 
 static void end_of_stream(vti_peer *peer, int error)
@@ -227,6 +229,7 @@ static void receive_round(vti_peer *peer)
  * the reason, still counts. */
 static void finish_reading(vti_peer *peer, int error)
 {
+    peer->broken = true;
     for (int reads = 0; reads < LAST_READS && is_open(peer) && receive(peer);) reads++;
     if (is_open(peer)) end_of_stream(peer, error);
 }
