@@ -826,6 +826,7 @@ typedef struct vt_plan_params {
     const char *allocation;  /* how "mixed" looks for it: "search" (NULL), "uniform", "enumerate" */
     const char *importance_path; /* which units matter most to the text; or NULL */
     const char *wire;        /* what travels as: "F32", "F16" (NULL), "I8" or "I4" */
+    bool replicate_kv;       /* where memory is left, keys and values get a copy on another device */
     const char *plan_json;   /* look at this plan (VT_PLAN_JSON) instead of searching one; or NULL */
 } vt_plan_params;
 
@@ -849,7 +850,7 @@ typedef struct vt_plan_device_info {
     bool is_used;
     const char *left_out;     /* why it is not; or NULL */
     uint64_t budget_bytes, memory_bytes, shortfall_bytes; /* has, needs, lacks */
-    uint64_t weight_bytes, kv_bytes, scratch_bytes; /* what it needs */
+    uint64_t weight_bytes, kv_bytes, scratch_bytes; /* what it needs; with copies of others' KV */
     uint32_t units[VT_PHASE_COUNT];  /* that it runs or has a share of */
     double busy_s[VT_PHASE_COUNT];   /* computing */
 } vt_plan_device_info;
@@ -867,6 +868,7 @@ typedef struct vt_plan_unit_info {
     char name[24];            /* "EMBED", "ATTN(0)", "FFN(0)", …, "HEAD" */
     vt_precision precision;
     uint32_t shards, pruned;  /* shards left, and left out */
+    int32_t replica;          /* device with a copy of its keys and values; -1: there is none */
     vt_plan_unit_phase phase[VT_PHASE_COUNT];
 } vt_plan_unit_info;
 

@@ -145,7 +145,7 @@ static vt_status set_up_request(vt_plan *plan, const vt_model *model, const vt_p
     plan->allocation = choice;
     VTI_TRY(choose("wire precision", p->wire, wires, &choice, err));
     *r = (vti_plan_request){.cluster = &plan->file.plan, .model = &plan->model,
-                            .wire = wire_of[choice], .ttft_s = p->ttft_s, .tpot_s = p->tpot_s};
+                            .wire = wire_of[choice], .replicate_kv = p->replicate_kv, .ttft_s = p->ttft_s, .tpot_s = p->tpot_s};
     VTI_TRY(check_times(p, err));
     VTI_TRY(set_tokens(plan, model, p, &sizes, err));
     VTI_TRY(vti_plan_model_of(model->shards, &sizes, &plan->model, err));
@@ -269,14 +269,24 @@ static double busy_seconds(const vti_plan_request *r, vti_plan_phase phase, unsi
     return vti_plan_unit_seconds(r, phase, u, &alone, 1u << device);
 }
 
+/* KV rows of a device's shards, there and at their copy's. */
+static void add_up_kv(vt_plan *plan, unsigned u, unsigned device)
+{
+    const vti_plan_class *class_ = &plan->model.class_[plan->model.unit_class[u]];
+    double rows = plan->request.context_tokens;
+    if (class_->window > 0 && class_->window < rows) rows = class_->window;
+    double bytes = plan->found.place[VTI_DECODE][u].shares[device] * class_->kv_bytes * rows;
+    int copy = vti_plan_replica_of(&plan->found, u, device);
+    plan->device[device].kv_bytes += bytes;
+    if (copy >= 0) plan->device[copy].kv_bytes += bytes;
+}
+
 static void add_up_unit(vt_plan *plan, vti_plan_phase phase, unsigned u)
 {
     const vti_plan_request *r = &plan->request;
     const vti_plan_place *places = plan->found.place[phase];
-    const vti_plan_class *class_ = &plan->model.class_[plan->model.unit_class[u]];
     unsigned holders = u ? vti_plan_holders(&places[u - 1]) : 1;
-    double compute = 0, rows = r->context_tokens;
-    if (class_->window > 0 && class_->window < rows) rows = class_->window;
+    double compute = 0;
     for (unsigned d = 0; d < r->cluster->devices; d++) {
         vti_plan_device_facts *facts = &plan->device[d];
         if (!places[u].shares[d]) continue;
@@ -284,7 +294,7 @@ static void add_up_unit(vt_plan *plan, vti_plan_phase phase, unsigned u)
         compute = busy > compute ? busy : compute;
         facts->busy_s[phase] += busy;
         facts->units[phase] += u > 0; /* looking up rows is no work */
-        if (phase == VTI_DECODE) facts->kv_bytes += places[u].shares[d] * class_->kv_bytes * rows;
+        if (phase == VTI_DECODE) add_up_kv(plan, u, d);
     }
     plan->compute_s[phase][u] = compute;
     double wire = vti_plan_unit_seconds(r, phase, u, &places[u], holders) - compute;
@@ -409,7 +419,8 @@ vt_status vt_plan_get_unit(const vt_plan *plan, size_t index, vt_plan_unit_info 
     if (index >= plan->model.units) return VT_ERR_ARGUMENT;
     unsigned u = (unsigned)index;
     *out = (vt_plan_unit_info){.precision = (vt_precision)plan->found.precision[u],
-                               .shards = vti_plan_shards(&plan->request, u)};
+                               .shards = vti_plan_shards(&plan->request, u),
+                               .replica = plan->found.replica[u] - 1};
     vti_planning_unit_name(plan, u, out->name);
     out->pruned = plan->model.class_[plan->model.unit_class[u]].shards - out->shards;
     for (unsigned phase = 0; phase < VTI_PHASES; phase++) {

@@ -43,12 +43,14 @@ static json_t *phase_json(const vt_plan_unit_phase *phase, unsigned devices)
 
 static json_t *unit_json(const vt_plan_unit_info *unit, unsigned devices)
 {
-    return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o}", "name", unit->name, "precision",
-                     vt_precision_name(unit->precision), "shards", (int)unit->shards, "pruned",
-                     (int)unit->pruned, phase_names[VT_PHASE_PREFILL],
-                     phase_json(&unit->phase[VT_PHASE_PREFILL], devices),
-                     phase_names[VT_PHASE_DECODE],
-                     phase_json(&unit->phase[VT_PHASE_DECODE], devices));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:i, s:i, s:o, s:o}", "name", unit->name, "precision",
+        vt_precision_name(unit->precision), "shards", (int)unit->shards, "pruned",
+        (int)unit->pruned, phase_names[VT_PHASE_PREFILL],
+        phase_json(&unit->phase[VT_PHASE_PREFILL], devices), phase_names[VT_PHASE_DECODE],
+        phase_json(&unit->phase[VT_PHASE_DECODE], devices));
+    if (unit->replica >= 0) json_object_set_new(object, "replica", json_integer(unit->replica));
+    return object;
 }
 
 static json_t *head_json(const vt_plan_info *info)

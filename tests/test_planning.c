@@ -337,6 +337,33 @@ static void importances_are_followed(void **state)
     unlink(path);
 }
 
+/* Copies take memory that is left, and no time. */
+static void copies_of_the_kv_cache_are_counted(void **state)
+{
+    (void)state;
+    vt_plan_params params = vt_plan_params_default();
+    vt_plan_info info[2];
+    uint64_t kv_bytes[2] = {0};
+    unsigned copied = 0;
+    params.planner = "even-tp";
+    for (int i = 0; i < 2; i++) {
+        vt_plan_device_info device;
+        vt_plan_unit_info unit;
+        params.replicate_kv = i;
+        vt_plan *plan = planning_open(planning_cluster(64, 64, 64), &params);
+        vt_plan_get_info(plan, &info[i]);
+        check_consistent(plan);
+        for (size_t d = 0; vt_plan_get_device(plan, d, &device) == VT_OK; d++)
+            kv_bytes[i] += device.kv_bytes;
+        for (size_t u = 0; vt_plan_get_unit(plan, u, &unit) == VT_OK; u++)
+            copied += unit.replica >= 0;
+        vt_plan_close(plan);
+    }
+    assert_int_equal(copied, 6); /* ATTN of every layer, in one of the two */
+    assert_int_equal(kv_bytes[1], 2 * kv_bytes[0]);
+    assert_true(info[0].tpot_s == info[1].tpot_s);
+}
+
 /* --- advice ------------------------------------------------------------------------------------ */
 
 /* What the advice says is tried. */
@@ -526,6 +553,7 @@ int main(void)
         cmocka_unit_test(plans_are_consistent),
         cmocka_unit_test(little_memory_lowers_precision),
         cmocka_unit_test(a_strict_qos_lowers_precision),
+        cmocka_unit_test(copies_of_the_kv_cache_are_counted),
         cmocka_unit_test(importances_are_followed),
         cmocka_unit_test(advice_makes_it_fit),
         cmocka_unit_test(devices_left_out_have_a_reason),

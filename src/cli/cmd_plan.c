@@ -141,6 +141,8 @@ static int run(int argc, char **argv)
         {"wire", 0, CLI_STRING, &p->wire, 0, 0, "NAME", "F32, F16, I8 or I4 on the wire (F16)"},
         {"kv", 0, CLI_KV, &p->kv_type, 0, 0, "f16|f32|q8",
          "precision of the KV cache (f16)"},
+        {"replicate-kv", 0, CLI_FLAG, &p->replicate_kv, 0, 0, NULL,
+         "copy keys and values to a second device where memory is left"},
         {"plan", 0, CLI_STRING, &o.given, 0, 0, "FILE",
          "show this plan instead of searching one"},
         {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Output"},
