@@ -19,7 +19,7 @@ typedef struct cluster_reader {
     char network_name[VTI_NETWORKS_MAX][NETWORK_NAME_MAX];
 } cluster_reader;
 
-/* --- devices: what they compute ---------------------------------------------------------------- */
+/* --- devices: what they compute --------------------------------------------------------------- */
 
 /* Rates that somebody knows or assumes, the same for all kinds of units. */
 static vt_status read_rates(const vti_json_at *at, json_t *object, vti_plan_device *out)
@@ -114,7 +114,7 @@ static vt_status read_names(cluster_reader *r, const json_t *object, unsigned nu
     return VT_OK;
 }
 
-/* --- devices: how they are reached ------------------------------------------------------------- */
+/* --- devices: how they are reached ------------------------------------------------------------ */
 
 /* Media without an access point or a switch are the main device's own. */
 static bool is_mains_own(const char *medium)
@@ -219,7 +219,7 @@ static vt_status read_device(cluster_reader *r, json_t *object, unsigned number)
     return read_links_of(r, object, number);
 }
 
-/* --- the whole --------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
 /* The main device is on the networks that are its own, and on all if nothing is said of it. */
 static vt_status attach_main(cluster_reader *r)
@@ -285,7 +285,8 @@ static vt_status set_links(cluster_reader *r)
 static vt_status read_root(cluster_reader *r, json_t *root)
 {
     static const char *const fields[] = {"devices", "pairs", NULL};
-    const json_t *devices = json_object_get(root, "devices"), *pairs = json_object_get(root, "pairs");
+    const json_t *devices = json_object_get(root, "devices");
+    const json_t *pairs = json_object_get(root, "pairs");
     strcpy(r->at.object, "the cluster");
     VTI_TRY(vti_json_check_fields(&r->at, root, fields));
     size_t count = json_array_size(devices);

@@ -145,7 +145,8 @@ static vt_status set_up_request(vt_plan *plan, const vt_model *model, const vt_p
     plan->allocation = choice;
     VTI_TRY(choose("wire precision", p->wire, wires, &choice, err));
     *r = (vti_plan_request){.cluster = &plan->file.plan, .model = &plan->model,
-                            .wire = wire_of[choice], .replicate_kv = p->replicate_kv, .ttft_s = p->ttft_s, .tpot_s = p->tpot_s};
+                            .wire = wire_of[choice], .replicate_kv = p->replicate_kv,
+                            .ttft_s = p->ttft_s, .tpot_s = p->tpot_s};
     VTI_TRY(check_times(p, err));
     VTI_TRY(set_tokens(plan, model, p, &sizes, err));
     VTI_TRY(vti_plan_model_of(model->shards, &sizes, &plan->model, err));

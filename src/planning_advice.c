@@ -69,7 +69,7 @@ static const char *time_text(double seconds, char out[AMOUNT])
     return out;
 }
 
-/* --- devices left out -------------------------------------------------------------------------- */
+/* --- devices left out ------------------------------------------------------------------------- */
 
 /* The least memory that a device needs to take part. */
 static double least_bytes(const vt_plan *plan, unsigned device)
@@ -164,7 +164,7 @@ static void explain_left_out(advice *a, unsigned device)
     }
 }
 
-/* --- what would help most ---------------------------------------------------------------------- */
+/* --- what would help most --------------------------------------------------------------------- */
 
 typedef struct best_change {
     char tpot[128], ttft[128];
@@ -253,7 +253,7 @@ static void advise_changes(advice *a)
                time_text(best.ttft_s, then), time_text(found->ttft_s, now));
 }
 
-/* --- too little memory ------------------------------------------------------------------------- */
+/* --- too little memory ------------------------------------------------------------------------ */
 
 static const char *const precision_names[VTI_PLAN_PRECISIONS] = {"F16", "I8", "I4"};
 
@@ -369,7 +369,7 @@ static void advise_fit(advice *a)
     advise_context(a);
 }
 
-/* --- the rest ---------------------------------------------------------------------------------- */
+/* --- the rest --------------------------------------------------------------------------------- */
 
 static void advise_precisions(advice *a)
 {

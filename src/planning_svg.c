@@ -71,9 +71,9 @@ static void draw_head(drawing *d)
 {
     char line[200];
     const vt_plan_info *i = &d->info;
-    snprintf(line, sizeof line, "TTFT %.2f s (asked: %.2f s)   TPOT %.1f ms (asked: %.0f ms)%s",
+    snprintf(line, sizeof line, "TTFT %.2f s, asked for %.2f s; TPOT %.1f ms, asked for %.0f ms%s",
              i->ttft_s, i->ttft_qos_s, 1e3 * i->tpot_s, 1e3 * i->tpot_qos_s,
-             i->is_feasible ? "" : "   too little memory");
+             i->is_feasible ? "" : "; too little memory");
     text(d, MARGIN, d->y += LINE, "title", "What runs where");
     text(d, MARGIN, d->y += LINE, "plain", line);
     snprintf(line, sizeof line, "planner %s, prompt of %u tokens, context of %u tokens", i->planner,
@@ -125,8 +125,10 @@ static void draw_phase(drawing *d, unsigned phase)
     char line[120];
     double compute = d->info.compute_s[phase], wire = d->info.wire_s[phase];
     double sum = compute + wire > 0 ? compute + wire : 1;
-    snprintf(line, sizeof line, "%s: %.1f ms, %.0f %% computing, %.0f %% on the wire",
-             phase_titles[phase], 1e3 * (compute + wire), 100 * compute / sum, 100 * wire / sum);
+    bool is_long = compute + wire >= 1;
+    snprintf(line, sizeof line, "%s: %.*f %s, %.0f %% computing, %.0f %% on the wire",
+             phase_titles[phase], is_long ? 2 : 1, (compute + wire) * (is_long ? 1 : 1e3),
+             is_long ? "s" : "ms", 100 * compute / sum, 100 * wire / sum);
     text(d, MARGIN, d->y += LINE, "title", line);
     d->y += LINE;
     draw_ruler(d);

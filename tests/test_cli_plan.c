@@ -29,7 +29,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* --- the map ----------------------------------------------------------------------------------- */
+/* --- the map ---------------------------------------------------------------------------------- */
 
 /* Characters of a line, and how many of them stand behind column `from`. */
 static unsigned characters(const char *line, const char *end)
@@ -108,7 +108,7 @@ static void a_terminal_has_colours(void **state)
     assert_int_equal(test_pty_finish(pty), 0);
 }
 
-/* --- options ----------------------------------------------------------------------------------- */
+/* --- options ---------------------------------------------------------------------------------- */
 
 static void every_planner_and_precision_works(void **state)
 {
@@ -185,7 +185,7 @@ static void wrong_usage(void **state)
     test_cli_expect("RUN plan --cluster $DIR/tight.json -m $DIR/tight.json", 4, NULL, "tight.json");
 }
 
-/* --- files ------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static double tpot_of(const char *line, int code)
 {

@@ -12,7 +12,7 @@ typedef struct plan_options {
     bool json, compare;
 } plan_options;
 
-/* --- files ------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static char *plan_text(const vt_plan *plan, vt_plan_form form)
 {
@@ -31,7 +31,7 @@ static int write_file(const vt_plan *plan, vt_plan_form form, const char *path)
     return code;
 }
 
-/* --- comparing --------------------------------------------------------------------------------- */
+/* --- comparing -------------------------------------------------------------------------------- */
 
 static int print_planner(const vt_model *model, const plan_options *o, const char *planner)
 {
@@ -69,7 +69,7 @@ static int compare(const vt_model *model, const plan_options *o)
     return code;
 }
 
-/* --- the command ------------------------------------------------------------------------------- */
+/* --- the command ------------------------------------------------------------------------------ */
 
 static int show(const vt_plan *plan, const plan_options *o)
 {

@@ -37,7 +37,7 @@ const char *cli_device_colour(const cli_canvas *canvas, size_t device)
 
 const char *cli_canvas_plain(const cli_canvas *canvas) { return canvas->colour ? "\033[0m" : ""; }
 
-/* --- one row ----------------------------------------------------------------------------------- */
+/* --- one row ---------------------------------------------------------------------------------- */
 
 /* How much of a unit a device has: nothing, eighths, all. */
 static const char *mark(uint32_t share, uint32_t shards)
@@ -112,7 +112,7 @@ static void print_precision_row(const stripe *s)
     putchar('\n');
 }
 
-/* --- the map ----------------------------------------------------------------------------------- */
+/* --- the map ---------------------------------------------------------------------------------- */
 
 /* Whether every device has the same shares in both phases. */
 static bool phases_alike(const vt_plan *plan)
@@ -150,6 +150,7 @@ void cli_print_plan_map(const vt_plan *plan, const cli_canvas *canvas)
         stripe s = {plan, canvas, first, end, info.unit_count};
         print_stripe(&s, info.device_count, alike);
     }
-    puts("E: embedding, H: output; between them each layer's ATTN and FFN. █: the whole unit here;\n"
-         "▁ to ▇: that part of its shards; ·: none. Precisions: F: F16, 8: I8, 4: I4.\n");
+    puts("E: embedding, H: output; between them each layer's ATTN and FFN.\n"
+         "█: the whole unit here; ▁ to ▇: that part of its shards; ·: none.\n"
+         "Precisions: F: F16, 8: I8, 4: I4.\n");
 }

@@ -20,7 +20,7 @@ const char *cli_seconds(double seconds)
     return text;
 }
 
-/* --- times ------------------------------------------------------------------------------------- */
+/* --- times ------------------------------------------------------------------------------------ */
 
 static void print_time(const char *what, double seconds, double asked, double compute, double wire)
 {
@@ -38,7 +38,7 @@ static void print_times(const vt_plan_info *i)
                i->wire_s[VT_PHASE_DECODE]);
 }
 
-/* --- memory ------------------------------------------------------------------------------------ */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 /* Weights, KV cache and scratch, of the larger of what there is and what is needed. */
 static void print_bar(const vt_plan_device_info *d, int columns)
@@ -87,21 +87,31 @@ static void print_devices(const vt_plan *plan, const vt_plan_info *info, const c
     putchar('\n');
 }
 
-/* --- words ------------------------------------------------------------------------------------- */
+/* --- words ------------------------------------------------------------------------------------ */
+
+/* Bytes up to where a line may end: a number and its unit stay together. */
+static size_t word_bytes(const char *text)
+{
+    size_t bytes = strcspn(text, " ");
+    while (bytes && text[bytes] && text[bytes - 1] >= '0' && text[bytes - 1] <= '9')
+        bytes += 1 + strcspn(text + bytes + 1, " ");
+    return bytes;
+}
 
 /* In lines of the terminal's width, broken at spaces; the later ones are indented. */
 static void print_wrapped(const cli_canvas *canvas, const char *text)
 {
     int column = 0;
     while (*text) {
-        size_t bytes = strcspn(text, " ");
+        size_t bytes = word_bytes(text);
         int width = 0;
         for (size_t i = 0; i < bytes; i++) width += ((unsigned char)text[i] & 0xC0) != 0x80;
         if (column > 2 && column + 1 + width > canvas->columns) {
             printf("\n ");
             column = 1;
         }
-        column += printf("%s%.*s", column ? " " : "", (int)bytes, text) > 0 ? width + 1 : 0;
+        printf("%s%.*s", column ? " " : "", (int)bytes, text);
+        column += width + (column > 0);
         text += bytes;
         while (*text == ' ') text++;
     }
