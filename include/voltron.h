@@ -314,9 +314,58 @@ bool vt_token_is_control(const vt_model *model, vt_token token);
  * ------------------------------------------------------------------------------------------- */
 
 /* What computing costs on one device: coefficients by kind of unit, precision and phase, fitted to
- * measurements of this very library's code (docs/profile.md). Immutable. Planning needs one of each
- * device. */
+ * measurements of this very library's code (docs/profile.md). Planning needs one of each device. */
 typedef struct vt_profile vt_profile;
+
+typedef struct vt_profile_params {
+    uint32_t threads;              /* that sessions will have; 0: one per big core */
+    bool trial;                    /* everything once, in a moment: only to see that it works */
+    bool (*cancelled)(void *user); /* asked often, in the calling thread; or NULL */
+    void *user;
+    vt_progress progress;          /* in thousandths */
+} vt_profile_params;
+
+vt_profile_params vt_profile_params_default(void);
+
+/* Measures this device, for some seconds and with all of its threads. `params` NULL: the defaults.
+ * ERR_MEMORY, ERR_CANCELLED. */
+vt_status vt_profile_measure(const vt_profile_params *params, vt_profile **out, vt_error *err);
+
+/* Measures shapes that the profile was not fitted to, and notes in it how well it predicts them.
+ * Of `params`, `threads` does not matter. ERR_ARGUMENT: it is not this device's. */
+vt_status vt_profile_check(vt_profile *profile, const vt_profile_params *params, vt_error *err);
+
+/* Was it measured on such a processor, with as many threads (0: the default), by this version? */
+bool vt_profile_is_current(const vt_profile *profile, uint32_t threads);
+
+/* A file name for it in a cache folder, as snprintf does. */
+size_t vt_profile_cache_name(uint32_t threads, char *buffer, size_t capacity);
+
+typedef struct vt_profile_info {
+    const char *name;    /* of the processor, or the class of devices */
+    const char *version; /* of Voltron that measured it; "": worked out from published figures */
+    uint32_t threads;
+    uint64_t cache_bytes; /* of the last level: smaller models stay in it */
+    double bytes_per_s;   /* reading memory */
+    double accuracy;      /* the mean of those that are known; 0: none is */
+} vt_profile_info;
+
+void vt_profile_get_info(const vt_profile *profile, vt_profile_info *out);
+
+typedef enum vt_unit_kind {
+    VT_UNIT_ATTN, VT_UNIT_FFN, VT_UNIT_MOE, VT_UNIT_HEAD,
+    VT_UNIT_KIND_COUNT
+} vt_unit_kind;
+
+/* Seconds, each to be multiplied with what its name says; docs/profile.md has the formula. */
+typedef struct vt_profile_cost {
+    double fixed_s, mac_s, weight_byte_s, cached_byte_s, kv_byte_s, kv_mac_s, shard_s, value_s;
+    double accuracy; /* 1 less the mean relative error on shapes not fitted; 0: not checked */
+} vt_profile_cost;
+
+/* ERR_ARGUMENT for a kind or precision that does not exist. */
+vt_status vt_profile_get_cost(const vt_profile *profile, vt_unit_kind kind, vt_precision precision,
+                              bool decode, vt_profile_cost *out);
 
 /* Reads a profile that was saved. ERR_IO; ERR_FORMAT says what is wrong. */
 vt_status vt_profile_load(const char *path, vt_profile **out, vt_error *err);

@@ -73,7 +73,7 @@ vt_status vt_calibration_open(vt_session *session, vt_calibration **out, vt_erro
         vt_calibration_close(c);
         return status;
     }
-    look(c, &(vti_observer){observe, c});
+    look(c, &(vti_observer){.input = observe, .user = c});
     *out = c;
     return VT_OK;
 }
@@ -81,7 +81,7 @@ vt_status vt_calibration_open(vt_session *session, vt_calibration **out, vt_erro
 void vt_calibration_close(vt_calibration *c)
 {
     if (!c) return;
-    if (c->sums) look(c, &(vti_observer){NULL, NULL});
+    if (c->sums) look(c, &(vti_observer){.input = NULL});
     vti_calibration_free(c->data);
     free(c->sums);
     free(c);

@@ -43,7 +43,9 @@ void vti_stage_forward_units(vti_stage *s, uint32_t first, uint32_t count, float
             .s = s, .layer = vti_unit_layer(unit) - first_layer, .h = h, .position = position,
             .tokens = tokens,
         };
+        if (s->observer.unit) s->observer.unit(s->observer.user, unit, false);
         run_unit(&block, weights, unit);
+        if (s->observer.unit) s->observer.unit(s->observer.user, unit, true);
     }
     if (s->reader) vti_shard_reader_leave(s->reader);
 }

@@ -185,7 +185,7 @@ static void observe(void *user, uint32_t layer, vti_role role, uint32_t slice, c
 /* The window with nothing left out: what the runs are compared with. */
 static vt_status run_whole(vt_importance *m, const vti_window *w, double *nll, vt_error *err)
 {
-    const vti_observer observer = {observe, m}, nobody = {NULL, NULL};
+    const vti_observer observer = {.input = observe, .user = m}, nobody = {.input = NULL};
     if (m->fresh) memset(m->fresh, 0, (size_t)m->data->channels * sizeof *m->fresh);
     embed(m, w, m->work);
     vti_stage_observe(m->stage, m->fresh ? &observer : &nobody);

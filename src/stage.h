@@ -16,6 +16,8 @@ typedef struct vti_stage vti_stage;
 typedef struct vti_observer {
     void (*input)(void *user, uint32_t layer, vti_role role, uint32_t slice, const float *x,
                   size_t stride, uint32_t tokens, uint32_t col, uint32_t cols);
+    /* When a unit begins and when it ends; unit NULL: the same. */
+    void (*unit)(void *user, uint32_t unit, bool ends);
     void *user;
 } vti_observer;
 

@@ -120,6 +120,19 @@ const char *cli_cache_path(cli_cache *cache);
 uint64_t cli_cache_max_bytes(const cli_cache *cache);
 void cli_cache_free(cli_cache *cache);
 
+/* --- this device's profile ---------------------------------------------------------------------- */
+
+/* The cached profile for so many threads (0: the default), or a new one, which is kept; measuring
+ * takes seconds, shows progress and can be interrupted. NULL: *code is the exit code, 130 if it
+ * was. */
+vt_profile *cli_profile(cli_cache *cache, uint32_t threads, int *code);
+
+/* Its parts. NULL: there is none. */
+vt_profile *cli_profile_cached(cli_cache *cache, uint32_t threads);
+char *cli_profile_path(cli_cache *cache, uint32_t threads); /* to be freed; NULL: no cache */
+void cli_profile_keep(cli_cache *cache, uint32_t threads, const vt_profile *profile);
+void cli_profile_params(vt_profile_params *params, uint32_t threads, cli_progress *progress);
+
 /* --- models, devices, sessions ---------------------------------------------------------------- */
 
 /* The file `path`, or for NULL the model that is part of this program. NULL after an error line,
@@ -282,6 +295,6 @@ void cli_pause_workers(bool pause);
 /* --- commands --------------------------------------------------------------------------------- */
 
 extern const cli_command cli_run, cli_worker, cli_inspect, cli_pack, cli_verify, cli_calibrate,
-    cli_importance, cli_tokenize, cli_logits, cli_ppl, cli_plan;
+    cli_importance, cli_tokenize, cli_logits, cli_ppl, cli_plan, cli_profile_command;
 
 #endif

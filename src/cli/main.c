@@ -9,6 +9,7 @@
 static const cli_command *const commands[] = {
     &cli_run, &cli_worker, &cli_inspect, &cli_pack, &cli_verify, &cli_calibrate,
     &cli_importance, &cli_tokenize, &cli_logits, &cli_ppl, &cli_plan,
+    &cli_profile_command,
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

@@ -1,0 +1,50 @@
+/* voltron-run profile: what it says, and that it measures once. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli_support.h"
+#include "support.h"
+
+#define TRIAL "RUN profile --trial -T 1 "
+
+static void shows(void **state)
+{
+    (void)state;
+    test_cli_expect(TRIAL, 0, "MOE   I4", NULL);
+    test_cli_expect(TRIAL "--json", 0, "\"format\": \"voltron-profile\"", NULL);
+    test_cli_expect(TRIAL "-o $DIR/p.json && grep -c per_mac $DIR/p.json", 0, "24", NULL);
+    test_cli_expect("echo a letter >$DIR/letter; " TRIAL "-o $DIR/letter", 2, NULL, "not a device p");
+    test_cli_expect("RUN profile --threads 0", 2, NULL, "threads");
+    test_cli_expect("RUN profile --frob", 2, NULL, "--frob");
+    test_cli_expect("RUN --help", 0, "voltron-run profile", NULL);
+}
+
+/* A file where the cache keeps it is taken as it is; one that is damaged or another's is not. */
+static void is_kept(void **state)
+{
+    (void)state;
+    test_cli_expect("mkdir -p $DIR/c; P=\"$(RUN profile --where -T 1 --cache $DIR/c)\"; " TRIAL
+                    "-o \"$P\" && sed -i 's/\"accuracy\": 0.0/\"accuracy\": 0.125/' \"$P\" && "
+                    "RUN profile -T 1 --cache $DIR/c --json && ls $DIR/c | wc -l",
+                    0, "\"accuracy\": 0.125", "");
+    test_cli_expect("RUN profile --where -T 3", 0, "voltron/profile-", NULL);
+    test_cli_expect("RUN profile --where --no-cache", 3, NULL, "no cache folder");
+}
+
+/* Ctrl-C while measuring: nothing is left. */
+static void is_interrupted(void **state)
+{
+    (void)state;
+    test_cli_expect("timeout -s INT 0.3 RUN profile --force -T 1 --cache $DIR/i; CODE=$?; "
+                    "ls $DIR/i 2>/dev/null | wc -l; exit $CODE", 124, "0", NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shows),
+        cmocka_unit_test(is_kept),
+        cmocka_unit_test(is_interrupted),
+    };
+    return cmocka_run_group_tests(tests, test_cli_set_up, test_cli_tear_down);
+}

@@ -1,0 +1,157 @@
+/* Measuring works and what it gives is a profile; how fast the machine is does not matter. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../src/profile_fit.h"
+#include "support.h"
+
+static vt_profile_params trial(void)
+{
+    vt_profile_params params = vt_profile_params_default();
+    params.threads = 2;
+    params.trial = true;
+    return params;
+}
+
+static void everything_has_a_price(void **state)
+{
+    (void)state;
+    vt_profile_params params = trial();
+    vt_profile *profile;
+    vt_profile_info info;
+    vt_error err;
+    if (vt_profile_measure(&params, &profile, &err) != VT_OK) fail_msg("%s", err.message);
+    assert_null(vti_profile_check(&profile->facts));
+    vt_profile_get_info(profile, &info);
+    assert_int_equal(info.threads, 2);
+    assert_string_equal(info.version, VT_VERSION);
+    assert_true(info.accuracy == 0 && strlen(info.name) > 0 && info.cache_bytes > 0);
+    for (unsigned k = VTI_PLAN_EMBED + 1; k < VTI_PLAN_KINDS; k++)
+        for (unsigned p = 0; p < VTI_PLAN_PRECISIONS; p++)
+            for (unsigned phase = 0; phase < VTI_PHASES; phase++) {
+                float terms[VTI_PROFILE_TERMS + 1];
+                double sum = 0;
+                vti_profile_terms(&profile->facts.cost[k][p][phase], terms);
+                for (unsigned t = 0; t < VTI_PROFILE_TERMS; t++) sum += (double)terms[t];
+                assert_true(sum > 0);
+            }
+    assert_true(vt_profile_is_current(profile, 2));
+    assert_false(vt_profile_is_current(profile, 3));
+
+    if (vt_profile_check(profile, &params, &err) != VT_OK) fail_msg("%s", err.message);
+    vt_profile_get_info(profile, &info);
+    assert_true(info.accuracy > 0 && info.accuracy <= 1);
+    strcpy(profile->facts.name, "another processor");
+    assert_int_equal(vt_profile_check(profile, &params, &err), VT_ERR_ARGUMENT);
+    vt_profile_close(profile);
+}
+
+static bool now(void *user) { return ++*(unsigned *)user == 3; }
+
+static void cancelled(void **state)
+{
+    (void)state;
+    vt_profile_params params = trial();
+    vt_profile *profile;
+    vt_error err;
+    unsigned asked = 0;
+    params.cancelled = now;
+    params.user = &asked;
+    assert_int_equal(vt_profile_measure(&params, &profile, &err), VT_ERR_CANCELLED);
+    assert_null(profile);
+    assert_int_equal(asked, 3);
+}
+
+static void progress(void *user, const char *what, uint64_t done, uint64_t total)
+{
+    uint64_t *last = user;
+    assert_non_null(strstr(what, "measuring"));
+    assert_true(done >= *last && done <= total);
+    *last = done == total ? total : done;
+}
+
+static void progress_ends(void **state)
+{
+    (void)state;
+    vt_profile_params params = trial();
+    vt_profile *profile;
+    uint64_t last = 0;
+    params.progress = (vt_progress){progress, &last};
+    assert_int_equal(vt_profile_measure(&params, &profile, NULL), VT_OK);
+    assert_int_equal(last, 1000);
+    vt_profile_close(profile);
+}
+
+/* --- fitting ----------------------------------------------------------------------------------- */
+
+/* Times of a machine whose coefficients are known, some of them disturbed. */
+static vti_profile_samples made_up(const vti_profile *truth, unsigned disturbed)
+{
+    test_random random = {0xf17};
+    vti_profile_samples s = {.count = 24 * 30};
+    s.sample = calloc(s.count, sizeof *s.sample);
+    for (size_t i = 0; i < s.count; i++) {
+        vti_profile_sample *y = &s.sample[i];
+        unsigned group = (unsigned)(i / 30), nth = (unsigned)(i % 30);
+        y->kind = VTI_PLAN_EMBED + 1 + group / 6;
+        y->precision = group / 2 % 3;
+        y->phase = group % 2;
+        for (unsigned t = 0; t < VTI_PROFILE_TERMS; t++)
+            y->feature[t] = exp((double)test_random_float(&random, 0, 4)) * (t ? 1e3 : 1);
+        y->feature[0] = 1;
+        y->feature[nth % 2 ? 2 : 3] = 0;
+        y->bytes_per_s = nth % 2 ? 0 : 1e9 * (double)(1 + nth % 3);
+        y->seconds = vti_profile_predict(truth, y);
+        if (nth % 7 < disturbed) y->seconds *= 3;
+    }
+    return s;
+}
+
+static void known_coefficients_are_found(void **state)
+{
+    (void)state;
+    vti_profile truth = {.threads = 1, .bytes_per_s = 2e9f}, fitted = truth;
+    for (unsigned k = VTI_PLAN_EMBED + 1; k < VTI_PLAN_KINDS; k++)
+        for (unsigned p = 0; p < VTI_PLAN_PRECISIONS; p++)
+            for (unsigned phase = 0; phase < VTI_PHASES; phase++)
+                truth.cost[k][p][phase] = (vti_profile_cost){
+                    .fixed = 1e-5f, .per_mac = phase == VTI_PREFILL ? 1e-9f * (float)k : 0,
+                    .per_weight_byte = 2e-9f,
+                    .per_cached_byte = phase == VTI_PREFILL ? 2e-9f : 0.5e-9f,
+                    .per_kv_byte = 1e-9f, .per_kv_mac = 3e-9f * (float)(1 + p)};
+    for (unsigned disturbed = 0; disturbed < 2; disturbed++) {
+        vti_profile_samples samples = made_up(&truth, disturbed);
+        vt_error err;
+        if (vti_profile_fit(&samples, &fitted, &err) != VT_OK) fail_msg("%s", err.message);
+        assert_true(fabsf(fitted.bytes_per_s / truth.bytes_per_s - 1) < 1e-6f);
+        for (size_t i = 0; i < samples.count; i++) {
+            vti_profile_sample *y = &samples.sample[i];
+            if (y->kind == VTI_PLAN_HEAD) continue; /* of decode in both phases */
+            double wanted = vti_profile_predict(&truth, y), got = vti_profile_predict(&fitted, y);
+            if (!(fabs(got / wanted - 1) < 0.02)) fail_msg("sample %zu: %g, not %g", i, got, wanted);
+        }
+        vti_profile_judge(&fitted, &samples);
+        double accuracy = vti_profile_accuracy(&fitted);
+        assert_true(disturbed ? accuracy > 0.8 && accuracy < 0.95 : accuracy > 0.99);
+        free(samples.sample);
+    }
+}
+
+static void nothing_measured(void **state)
+{
+    (void)state;
+    vti_profile profile = {.threads = 1};
+    vti_profile_samples none = {.count = 0};
+    assert_int_equal(vti_profile_fit(&none, &profile, NULL), VT_ERR_INTERNAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_has_a_price), cmocka_unit_test(cancelled),
+        cmocka_unit_test(progress_ends),          cmocka_unit_test(known_coefficients_are_found),
+        cmocka_unit_test(nothing_measured),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
