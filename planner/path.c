@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-static bool is_head(const plan_search *s, unsigned unit) { return unit + 1 == s->units; }
-
 static unsigned receivers(bool head, unsigned mask, unsigned home)
 {
     return head ? mask : mask | 1u << home;
@@ -22,7 +20,7 @@ double vti_plan_step_seconds(const plan_search *s, const plan_group *group,
     }
     unsigned home = (unsigned)__builtin_ctz(holders);
     return option->compute_s + w->out[mask][home] +
-           w->in[receivers(is_head(s, group->unit), mask, home)][before];
+           w->in[receivers(vti_plan_is_head(s, group->unit), mask, home)][before];
 }
 
 /* --- prices ----------------------------------------------------------------------------------- */
@@ -45,7 +43,7 @@ static void price_group(plan_search *s, plan_group *g)
 {
     double best[STATES_MAX][STATES_MAX]; /* [after][before] */
     const plan_wires *w = &s->wire[g->wires];
-    bool head = is_head(s, g->unit);
+    bool head = vti_plan_is_head(s, g->unit);
     for (unsigned after = 0; after < s->states; after++)
         for (unsigned before = 0; before < s->states; before++) best[after][before] = NEVER;
     for (unsigned o = g->first; o < g->first + g->options; o++) {
@@ -80,12 +78,54 @@ static void advance(const plan_group *g, unsigned states, const double *at, doub
         }
 }
 
+double vti_plan_settle(double *at, unsigned states)
+{
+    double least = NEVER;
+    for (unsigned i = 0; i < states; i++) least = at[i] < least ? at[i] : least;
+    for (unsigned i = 0; i < states; i++) at[i] -= least;
+    return least;
+}
+
+/* A step from a vector of times that was made before. */
+typedef struct made_step {
+    unsigned key; /* 0: none */
+    uint16_t slot;
+    double taken_s;
+} made_step;
+
+/* The times up to each unit. Units of a group that start from the same vector end in the same one,
+ * and long rows of alike layers soon do. */
+static double forward(plan_search *s)
+{
+    enum { STEPS = 64 };
+    made_step made[STEPS] = {{0}};
+    uint16_t last[GROUPS_MAX] = {0}; /* the slot that was filled last for each group */
+    double sum = s->embed_s;
+    for (unsigned i = 0; i < s->states; i++) s->at[0][i] = i ? NEVER : 0;
+    s->slot[0] = 0;
+    for (unsigned u = 1; u < s->units; u++) {
+        unsigned g = s->group_of[u], from = s->slot[u - 1];
+        made_step *step = &made[(g * 37 + from) % STEPS];
+        if (step->key != 1 + g * VTI_PLAN_UNITS_MAX + from) {
+            advance(&s->group[g], s->states, s->at[from], s->at[u]);
+            step->key = 1 + g * VTI_PLAN_UNITS_MAX + from;
+            step->taken_s = vti_plan_settle(s->at[u], s->states);
+            bool same = last[g] && memcmp(s->at[u], s->at[last[g]], s->states * sizeof(double)) == 0;
+            step->slot = last[g] = same ? last[g] : (uint16_t)u;
+        }
+        s->slot[u] = step->slot;
+        s->taken_s[u] = step->taken_s;
+        sum += step->taken_s;
+    }
+    return sum;
+}
+
 /* The first option that gives the step its cost; sums are made as in price_group. */
 static unsigned find_option(const plan_search *s, const plan_group *g, unsigned before,
                             unsigned after)
 {
     const plan_wires *w = &s->wire[g->wires];
-    bool head = is_head(s, g->unit), set = (s->holders[after] & (s->holders[after] - 1)) != 0;
+    bool head = vti_plan_is_head(s, g->unit), set = (s->holders[after] & (s->holders[after] - 1)) != 0;
     unsigned home = (unsigned)__builtin_ctz(s->holders[after]);
     for (unsigned o = g->first; o < g->first + g->options; o++) {
         unsigned mask = s->option[o].mask;
@@ -99,33 +139,44 @@ static unsigned find_option(const plan_search *s, const plan_group *g, unsigned 
     return g->first;
 }
 
-/* What was found for a group and two states is kept: paths are repetitive. */
+/* The state before unit u that leads to `after` in the least time. */
+static unsigned find_before(const plan_search *s, unsigned u, unsigned after)
+{
+    const plan_group *g = &s->group[s->group_of[u]];
+    const double *from = s->at[s->slot[u - 1]];
+    double wanted = s->at[s->slot[u]][after];
+    unsigned before = 0;
+    while (before + 1 < s->states && from[before] + g->cost[before][after] - s->taken_s[u] != wanted)
+        before++;
+    return before;
+}
+
+/* What was found for a group, a vector and a state is kept: paths are repetitive. */
 static void read_path(plan_search *s)
 {
+    enum { STEPS = 64 };
     struct {
-        uint16_t group, option;
-        uint8_t before, after;
-    } known[16] = {{0}};
+        unsigned key;
+        uint16_t option;
+        uint8_t before;
+    } known[STEPS] = {{0}};
     unsigned after = 0;
     memset(s->used, 0, sizeof s->used);
     for (unsigned u = s->units - 1; u > 0; u--) {
-        const plan_group *g = &s->group[s->group_of[u]];
-        unsigned before = 0;
-        while (before + 1 < s->states &&
-               s->at[u - 1][before] + g->cost[before][after] != s->at[u][after])
-            before++;
-        unsigned slot = (s->group_of[u] * 7u + before * 3u + after) % 16;
-        if (known[slot].option == 0 || known[slot].group != s->group_of[u] ||
-            known[slot].before != before || known[slot].after != after) {
-            known[slot].group = s->group_of[u];
-            known[slot].before = (uint8_t)before, known[slot].after = (uint8_t)after;
-            known[slot].option = (uint16_t)(find_option(s, g, before, after) + 1);
+        unsigned g = s->group_of[u], from = s->slot[u - 1];
+        unsigned key = 1 + (g * VTI_PLAN_UNITS_MAX + from) * STATES_MAX + after;
+        unsigned at = (g * 37 + from * 5 + after) % STEPS;
+        if (known[at].key != key) {
+            known[at].key = key;
+            known[at].before = (uint8_t)find_before(s, u, after);
+            known[at].option =
+                (uint16_t)find_option(s, &s->group[g], known[at].before, after);
         }
-        unsigned o = known[slot].option - 1u;
         s->path_state[u] = (uint8_t)after;
-        s->path_option[u] = (uint16_t)o;
-        for (unsigned d = 0; d < s->devices; d++) s->used[d] += s->option[o].bytes[d];
-        after = before;
+        s->path_option[u] = known[at].option;
+        const double *bytes = s->option[known[at].option].bytes;
+        for (unsigned d = 0; d < VTI_PLAN_DEVICES_MAX; d++) s->used[d] += bytes[d];
+        after = known[at].before;
     }
     s->path_state[0] = 0;
 }
@@ -138,13 +189,11 @@ static void price_all(plan_search *s)
 double vti_plan_path(plan_search *s)
 {
     price_all(s);
-    for (unsigned i = 0; i < s->states; i++) s->at[0][i] = i ? NEVER : s->embed_s;
-    for (unsigned u = 1; u < s->units; u++)
-        advance(&s->group[s->group_of[u]], s->states, s->at[u - 1], s->at[u]);
+    double priced = forward(s);
     read_path(s);
-    s->path_s = s->at[s->units - 1][0];
+    s->path_s = priced;
     for (unsigned d = 0; d < s->devices; d++) s->path_s -= s->price[d] * s->used[d];
-    return s->at[s->units - 1][0];
+    return priced;
 }
 
 bool vti_plan_path_fits(const plan_search *s)
@@ -160,7 +209,7 @@ void vti_plan_write_place(const plan_search *s, unsigned u, const uint16_t *shar
 {
     unsigned holders = s->holders[after], home = (unsigned)__builtin_ctz(holders);
     bool set = (holders & (holders - 1)) != 0;
-    unsigned hearing = set ? mask : receivers(is_head(s, u), mask, home);
+    unsigned hearing = set ? mask : receivers(vti_plan_is_head(s, u), mask, home);
     place->from = s->wire[s->group[s->group_of[u]].wires].sender[hearing][before];
     place->home = (uint8_t)home;
     place->exchange = set;
@@ -175,94 +224,6 @@ void vti_plan_path_places(const plan_search *s, vti_plan_place *places)
         vti_plan_write_place(s, u, option->shares, option->mask, s->path_state[u - 1],
                              s->path_state[u], &places[u]);
     }
-}
-
-/* The least of `at` with the transfer added. */
-static double least_sum(const double *at, const double *in, unsigned states)
-{
-    double a = NEVER, b = NEVER;
-    unsigned i = 0;
-    for (; i + 1 < states; i += 2) {
-        double x = at[i] + in[i], y = at[i + 1] + in[i + 1];
-        a = x < a ? x : a;
-        b = y < b ? y : b;
-    }
-    if (i < states && at[i] + in[i] < a) a = at[i] + in[i];
-    return a < b ? a : b;
-}
-
-/* A unit's shares as an option; what its steps cost: `hearing` receivers, then `rest` seconds. */
-typedef struct given_unit {
-    const plan_wires *wires;
-    double compute_s;
-    unsigned mask;
-    bool head;
-} given_unit;
-
-static given_unit given(const plan_search *s, unsigned u, const vti_plan_place *place)
-{
-    const plan_group *g = &s->group[s->group_of[u]];
-    given_unit unit = {.wires = &s->wire[g->wires], .head = is_head(s, u)};
-    for (unsigned d = 0; d < s->devices; d++) {
-        if (!place->shares[d]) continue;
-        unit.mask |= 1u << d;
-        unit.compute_s =
-            vti_larger(unit.compute_s, vti_plan_work_seconds(&g->work[d], place->shares[d]));
-    }
-    return unit;
-}
-
-static unsigned hearing(const plan_search *s, const given_unit *unit, unsigned after)
-{
-    unsigned holders = s->holders[after];
-    return holders & (holders - 1) || unit->head ? unit->mask : unit->mask | holders;
-}
-
-static double rest(const plan_search *s, const given_unit *unit, unsigned after)
-{
-    unsigned holders = s->holders[after];
-    if ((holders & (holders - 1)) == 0)
-        return unit->compute_s + unit->wires->out[unit->mask][__builtin_ctz(holders)];
-    return holders == unit->mask ? unit->compute_s + unit->wires->exchange[unit->mask] : NEVER;
-}
-
-static void rehome_unit(plan_search *s, unsigned u, const given_unit *unit)
-{
-    double inside = least_sum(s->at[u - 1], unit->wires->in[unit->mask], s->states);
-    for (unsigned after = 0; after < s->states; after++) {
-        s->at[u][after] = NEVER;
-        if (unit->head && after) continue;
-        double more = rest(s, unit, after);
-        if (more >= NEVER) continue;
-        unsigned m = hearing(s, unit, after);
-        double t = m == unit->mask ? inside
-                                   : least_sum(s->at[u - 1], unit->wires->in[m], s->states);
-        s->at[u][after] = t + more;
-    }
-}
-
-double vti_plan_rehome(plan_search *s, vti_plan_place *places)
-{
-    for (unsigned i = 0; i < s->states; i++) s->at[0][i] = i ? NEVER : s->embed_s;
-    given_unit unit[2] = {{0}}; /* units come in long alternating runs */
-    for (unsigned u = 1; u < s->units; u++) {
-        bool again = u > 2 && s->group_of[u] == s->group_of[u - 2] &&
-                     memcmp(places[u].shares, places[u - 2].shares, sizeof places->shares) == 0;
-        if (!again) unit[u % 2] = given(s, u, &places[u]);
-        rehome_unit(s, u, &unit[u % 2]);
-    }
-    for (unsigned u = s->units - 1, after = 0; u > 0; u--) {
-        given_unit it = given(s, u, &places[u]);
-        const double *in = it.wires->in[hearing(s, &it, after)];
-        double more = rest(s, &it, after);
-        unsigned before = 0;
-        while (before + 1 < s->states &&
-               s->at[u - 1][before] + in[before] + more != s->at[u][after])
-            before++;
-        vti_plan_write_place(s, u, places[u].shares, it.mask, before, after, &places[u]);
-        after = before;
-    }
-    return s->at[s->units - 1][0];
 }
 
 void vti_plan_backward(plan_search *s)

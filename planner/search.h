@@ -121,8 +121,11 @@ typedef struct plan_search {
     uint16_t group_of[VTI_PLAN_UNITS_MAX];
     double embed_s;
 
+    /* the least times until each state after each unit, less what was taken off so that the least
+     * of them is 0: at[slot[u]], as several units may have the same */
+    double at[VTI_PLAN_UNITS_MAX][STATES_MAX], taken_s[VTI_PLAN_UNITS_MAX];
+    uint16_t slot[VTI_PLAN_UNITS_MAX];
     /* the current path, from unit 1 on: the state after each unit, the option, what it uses */
-    double at[VTI_PLAN_UNITS_MAX][STATES_MAX];
     double price[VTI_PLAN_DEVICES_MAX], used[VTI_PLAN_DEVICES_MAX];
     double path_s;
     uint8_t path_state[VTI_PLAN_UNITS_MAX];
@@ -255,10 +258,18 @@ void vti_plan_path_places(const plan_search *s, vti_plan_place *places);
 /* Writes down unit u's place between two states. */
 void vti_plan_write_place(const plan_search *s, unsigned unit, const uint16_t *shares,
                           unsigned mask, unsigned before, unsigned after, vti_plan_place *place);
-/* Gives the places (of usable devices) the best homes and exchanges; returns the seconds. */
-double vti_plan_rehome(plan_search *s, vti_plan_place *places);
 /* For each unit and state, the least that is left to pay from there at s->price (s->to_go). */
 void vti_plan_backward(plan_search *s);
+
+/* Takes the least of the times off all of them and returns it. */
+double vti_plan_settle(double *at, unsigned states);
+
+static inline bool vti_plan_is_head(const plan_search *s, unsigned u) { return u + 1 == s->units; }
+
+/* --- rehome.c --------------------------------------------------------------------------------- */
+
+/* Gives the places (of usable devices) the best homes and exchanges; returns the seconds. */
+double vti_plan_rehome(plan_search *s, vti_plan_place *places);
 
 /* --- when memory binds ------------------------------------------------------------------------ */
 

@@ -221,6 +221,7 @@ static bool append(plan_search *s, plan_group *g, const uint16_t *shares)
     memcpy(option->shares, shares, sizeof option->shares);
     option->mask = 0;
     option->compute_s = 0;
+    memset(option->bytes, 0, sizeof option->bytes);
     for (unsigned d = 0; d < s->devices; d++) {
         if (!shares[d]) continue;
         option->mask |= 1u << d;
