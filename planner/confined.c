@@ -6,11 +6,14 @@
 
 static bool fits(const plan_search *s, const vti_plan_place *places)
 {
-    double used[VTI_PLAN_DEVICES_MAX] = {0}, bytes[VTI_PLAN_DEVICES_MAX];
+    double used[VTI_PLAN_DEVICES_MAX] = {0}, bytes[2][VTI_PLAN_DEVICES_MAX];
     unsigned part = 1;
-    for (unsigned u = 1; u < s->units; u++) {
-        vti_plan_unit_bytes(s->request, u, &places[u], &places[u], bytes);
-        for (unsigned d = 0; d < s->devices; d++) used[d] += bytes[d];
+    for (unsigned u = 1; u < s->units; u++) { /* units come in alternating runs */
+        bool again = u > 2 && s->group_of[u] == s->group_of[u - 2] &&
+                     memcmp(&places[u], &places[u - 2], sizeof *places) == 0;
+        if (!again) vti_plan_unit_bytes(s->request, u, &places[u], &places[u], bytes[u % 2]);
+        for (unsigned d = 0; d < s->devices; d++) used[d] += bytes[u % 2][d];
+        if (again) continue;
         part |= vti_plan_mask(&places[u]) | 1u << places[u].home;
     }
     for (unsigned d = 0; d < s->devices; d++)
@@ -25,19 +28,9 @@ void vti_plan_offer(plan_search *s, const vti_plan_place *places, double seconds
     memcpy(&s->best[1], &places[1], (s->units - 1) * sizeof *places);
 }
 
-static bool fits_on_one(const plan_search *s)
-{
-    double all = 0, most = 0;
-    for (unsigned u = 1; u < s->units; u++)
-        all += s->option[s->group[s->group_of[u]].first].bytes[0];
-    for (unsigned d = 0; d < s->devices; d++) most = vti_larger(most, s->budget[d]);
-    return all <= most;
-}
-
 static void try_baseline(plan_search *s, vti_plan_search_kind kind)
 {
     vti_plan *plan = &s->baseline;
-    if (kind == VTI_SEARCH_SINGLE && !fits_on_one(s)) return;
     plan->units = s->units, plan->devices = s->devices;
     if (kind != VTI_SEARCH_LAYERS) vti_plan_baseline(s->request, kind, plan);
     else if (!vti_plan_layers(&s->layers, s->request, 0, false, plan)) return;
@@ -74,9 +67,9 @@ static bool hopeless(const plan_search *s)
 {
     double need = 0, have = 0;
     if (s->budget[0] < 0) return true;
-    for (unsigned u = 1; u < s->units; u++) {
-        const plan_option *option = &s->option[s->group[s->group_of[u]].first];
-        for (unsigned d = 0; d < s->devices; d++) need += option->bytes[d];
+    for (unsigned g = 0; g < s->groups; g++) {
+        const plan_option *option = &s->option[s->group[g].first];
+        for (unsigned d = 0; d < s->devices; d++) need += s->group[g].count * option->bytes[d];
     }
     for (unsigned d = 0; d < s->devices; d++) have += s->usable >> d & 1 ? s->budget[d] : 0;
     return need > have;
@@ -95,6 +88,18 @@ static bool repair_draft(plan_search *s)
     if (hopeful && vti_plan_repair(s, true))
         vti_plan_offer(s, s->draft, vti_plan_rehome(s, s->draft));
     return s->best_s < before;
+}
+
+/* The other searches. Those that place whole units need not be tried when their bound says so. */
+static void try_baselines(plan_search *s)
+{
+    static const vti_plan_search_kind spread[] = {VTI_SEARCH_GREEDY, VTI_SEARCH_AWARE_TP,
+                                                  VTI_SEARCH_EVEN_TP},
+                                      whole[] = {VTI_SEARCH_SINGLE, VTI_SEARCH_EVEN_MP,
+                                                 VTI_SEARCH_AWARE_MP, VTI_SEARCH_LAYERS};
+    for (unsigned i = 0; i < sizeof spread / sizeof *spread; i++) try_baseline(s, spread[i]);
+    if (vti_plan_whole_bound(s) >= s->best_s) return;
+    for (unsigned i = 0; i < sizeof whole / sizeof *whole; i++) try_baseline(s, whole[i]);
 }
 
 static void improve_best(plan_search *s)
@@ -148,14 +153,13 @@ void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent)
     try_mixture(s, false);
     if (vti_plan_is_enough(s) || vti_plan_is_vain(s)) return;
     bool few = s->units <= FEW_UNITS, probing = s->enough_s > 0;
-    if (vti_plan_runs(s, s->draft)) repair_draft(s);
+    if ((few || vti_plan_whole_bound(s) < s->best_s) && vti_plan_runs(s, s->draft)) repair_draft(s);
     if (vti_plan_is_enough(s)) return;
     if (probing && !few) {
         if (s->best_s >= NEVER) try_fill(s);
         return;
     }
-    for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind < VTI_SEARCHES; kind++)
-        try_baseline(s, kind);
+    try_baselines(s);
     if (vti_plan_is_enough(s)) return;
     if (few || s->best_s >= NEVER) try_everything(s);
 }

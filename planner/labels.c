@@ -85,7 +85,8 @@ static bool step(label_run *run, unsigned unit, const plan_label *label, uint32_
     const plan_option *o = &s->option[option];
     plan_label next;
     run->steps++;
-    double seconds = vti_plan_step_seconds(s, &s->group[s->group_of[unit]], o, from, state);
+    double seconds = vti_plan_step_seconds(s, &s->group[s->group_of[unit]], o->compute_s, o->mask,
+                                           from, state);
     next.seconds = label->seconds + seconds;
     next.paid = label->paid + seconds + (o->priced_s - o->compute_s);
     next.bound = vti_larger(next.paid + s->to_go[unit + 1][state] - run->prepaid, next.seconds);

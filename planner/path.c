@@ -9,17 +9,17 @@ static unsigned receivers(bool head, unsigned mask, unsigned home)
     return head ? mask : mask | 1u << home;
 }
 
-double vti_plan_step_seconds(const plan_search *s, const plan_group *group,
-                             const plan_option *option, unsigned before, unsigned after)
+double vti_plan_step_seconds(const plan_search *s, const plan_group *group, double compute_s,
+                             unsigned mask, unsigned before, unsigned after)
 {
     const plan_wires *w = &s->wire[group->wires];
-    unsigned mask = option->mask, holders = s->holders[after];
+    unsigned holders = s->holders[after];
     if (holders & (holders - 1)) {
         if (mask != holders) return NEVER;
-        return option->compute_s + w->exchange[mask] + w->in[mask][before];
+        return compute_s + w->exchange[mask] + w->in[mask][before];
     }
     unsigned home = (unsigned)__builtin_ctz(holders);
-    return option->compute_s + w->out[mask][home] +
+    return compute_s + w->out[mask][home] +
            w->in[receivers(vti_plan_is_head(s, group->unit), mask, home)][before];
 }
 

@@ -14,28 +14,57 @@ typedef struct repair_run {
     uint16_t (*shares)[VTI_PLAN_DEVICES_MAX];
 } repair_run;
 
-static double unit_seconds(const plan_search *s, unsigned u, const uint16_t *shares,
-                           unsigned before, unsigned after)
+/* A unit whose shares may change, and the next one, which starts where it ends. */
+typedef struct focus {
+    unsigned unit, before;
+    const plan_group *group, *next; /* NULL after the last unit */
+    double seconds[VTI_PLAN_DEVICES_MAX]; /* of each device's shares */
+    double next_s; /* computing */
+    unsigned next_mask, next_after;
+    double now; /* as things are */
+} focus;
+
+static double compute_seconds(const plan_search *s, unsigned u, const uint16_t *shares,
+                              double *seconds)
 {
-    const plan_group *g = &s->group[s->group_of[u]];
-    plan_option option = {.compute_s = 0};
+    double slowest = 0;
     for (unsigned d = 0; d < s->devices; d++) {
-        if (!shares[d]) continue;
-        option.mask |= 1u << d;
-        option.compute_s =
-            vti_larger(option.compute_s, vti_plan_work_seconds(&g->work[d], shares[d]));
+        seconds[d] = vti_plan_work_seconds(&s->group[s->group_of[u]].work[d], shares[d]);
+        slowest = vti_larger(slowest, seconds[d]);
     }
-    return vti_plan_step_seconds(s, g, &option, before, after);
+    return slowest;
 }
 
-/* Seconds of unit u when it ends in `after`, and of the next unit, which starts there. */
-static double around(const repair_run *run, unsigned u, const uint16_t *shares, unsigned after)
+static unsigned mask_of(const plan_search *s, const uint16_t *shares)
+{
+    unsigned mask = 0;
+    for (unsigned d = 0; d < s->devices; d++) mask |= (shares[d] > 0u) << d;
+    return mask;
+}
+
+/* Seconds of the unit when it ends in `after`, and of the next one. */
+static double around(const plan_search *s, const focus *f, double compute_s, unsigned mask,
+                     unsigned after)
+{
+    double t = vti_plan_step_seconds(s, f->group, compute_s, mask, f->before, after);
+    if (!f->next) return t;
+    return t + vti_plan_step_seconds(s, f->next, f->next_s, f->next_mask, after, f->next_after);
+}
+
+static void focus_on(const repair_run *run, unsigned u, focus *f)
 {
     const plan_search *s = run->s;
-    double t = unit_seconds(s, u, shares, s->path_state[u - 1], after);
-    if (u + 1 < s->units)
-        t += unit_seconds(s, u + 1, run->shares[u + 1], after, s->path_state[u + 1]);
-    return t;
+    double next[VTI_PLAN_DEVICES_MAX];
+    f->unit = u, f->before = s->path_state[u - 1];
+    f->group = &s->group[s->group_of[u]], f->next = NULL;
+    double compute_s = compute_seconds(s, u, run->shares[u], f->seconds);
+    if (u + 1 < s->units) {
+        f->next = &s->group[s->group_of[u + 1]];
+        f->next_s = compute_seconds(s, u + 1, run->shares[u + 1], next);
+        f->next_mask = mask_of(s, run->shares[u + 1]);
+        f->next_after = s->path_state[u + 1];
+    }
+    f->now = around(s, f, compute_s, mask_of(s, run->shares[u]), s->path_state[u]);
 }
 
 /* Bytes that the move takes from one device and brings to the other. */
@@ -50,30 +79,25 @@ static void moved_bytes(const repair_run *run, const shard_move *m, double *out,
 
 static double room(const plan_search *s, unsigned d) { return s->budget[d] - s->used[d]; }
 
-static void try_state(const repair_run *run, shard_move *m, unsigned state, const uint16_t *shares,
-                      double now, shard_move *best)
-{
-    m->state = state;
-    m->seconds = around(run, m->unit, shares, state) - now;
-    if (m->seconds < best->seconds) *best = *m;
-}
-
 /* The fastest outcome of moving so many shards; best->seconds: must be below that. */
-static void try_move(const repair_run *run, shard_move *m, double now, shard_move *best)
+static void try_move(const repair_run *run, const focus *f, shard_move *m, shard_move *best)
 {
     const plan_search *s = run->s;
-    uint16_t shares[VTI_PLAN_DEVICES_MAX];
-    memcpy(shares, run->shares[m->unit], sizeof shares);
-    shares[m->from] = (uint16_t)(shares[m->from] - m->shards);
-    shares[m->to] = (uint16_t)(shares[m->to] + m->shards);
-    unsigned state = s->path_state[m->unit], mask = 0;
-    for (unsigned d = 0; d < s->devices; d++) mask |= (shares[d] > 0u) << d;
-    try_state(run, m, state, shares, now, best);
-    if (m->unit + 1 == s->units) return;
-    unsigned single = s->state_of[1u << m->to], set = s->state_of[mask];
-    if (single != state) try_state(run, m, single, shares, now, best);
-    if (set != STATES_MAX && set != state && set != single)
-        try_state(run, m, set, shares, now, best);
+    const uint16_t *shares = run->shares[m->unit];
+    unsigned mask = mask_of(s, shares) | 1u << m->to;
+    if (shares[m->from] == m->shards) mask &= ~(1u << m->from);
+    double slowest = vti_larger(
+        vti_plan_work_seconds(&f->group->work[m->from], shares[m->from] - m->shards),
+        vti_plan_work_seconds(&f->group->work[m->to], shares[m->to] + m->shards));
+    for (unsigned d = 0; d < s->devices; d++)
+        if (d != m->from && d != m->to) slowest = vti_larger(slowest, f->seconds[d]);
+    unsigned states[3] = {s->path_state[m->unit], s->state_of[1u << m->to], s->state_of[mask]};
+    for (unsigned i = 0; i < (f->next ? 3 : 1); i++) {
+        if (states[i] == STATES_MAX || (i && states[i] == states[0])) continue;
+        m->state = states[i];
+        m->seconds = around(s, f, slowest, mask, states[i]) - f->now;
+        if (m->seconds < best->seconds) *best = *m;
+    }
 }
 
 static void apply(repair_run *run, const shard_move *m)
@@ -138,13 +162,14 @@ static bool best_relief(const repair_run *run, unsigned from, shard_move *best)
     double least = NEVER;
     for (unsigned u = 1; u < s->units; u++) {
         if (!run->shares[u][from] || known(run, &seen, u)) continue;
-        double now = around(run, u, run->shares[u], s->path_state[u]);
+        focus f;
+        focus_on(run, u, &f);
         for (unsigned to = 0; to < s->devices; to++) {
             if (to == from || !(s->usable >> to & 1) || room(s, to) <= 0) continue;
             shard_move m = {.unit = u, .from = from, .to = to}, found = {.seconds = NEVER};
             m.shards = useful_shards(run, u, from, to);
             if (m.shards == 0) continue;
-            try_move(run, &m, now, &found);
+            try_move(run, &f, &m, &found);
             double gain = vti_plan_shard_bytes(s->request, u) * m.shards;
             if (found.seconds / gain < least) least = found.seconds / gain, *best = found;
         }
@@ -174,9 +199,10 @@ static bool relieve(repair_run *run)
 static bool best_gain(const repair_run *run, unsigned u, shard_move *best)
 {
     const plan_search *s = run->s;
-    double now = around(run, u, run->shares[u], s->path_state[u]);
+    focus f;
+    focus_on(run, u, &f);
     double bytes = vti_plan_shard_bytes(s->request, u);
-    *best = (shard_move){.seconds = -1e-9 * now};
+    *best = (shard_move){.seconds = -1e-9 * f.now};
     for (unsigned from = 0; from < s->devices; from++)
         for (unsigned to = 0; to < s->devices; to++) {
             unsigned have = run->shares[u][from], fit = have;
@@ -186,11 +212,11 @@ static bool best_gain(const repair_run *run, unsigned u, shard_move *best)
             if (free < bytes || free < 0) continue;
             if (bytes > 0 && free / bytes < have) fit = (unsigned)(free / bytes);
             shard_move m = {.unit = u, .from = from, .to = to, .shards = 1};
-            try_move(run, &m, now, best);
+            try_move(run, &f, &m, best);
             m.shards = fit;
-            if (fit > 1) try_move(run, &m, now, best);
+            if (fit > 1) try_move(run, &f, &m, best);
             m.shards = fit / 2;
-            if (fit > 3) try_move(run, &m, now, best);
+            if (fit > 3) try_move(run, &f, &m, best);
         }
     return best->shards > 0;
 }

@@ -31,6 +31,33 @@ static void add_up(runs_search *run)
     run->total_bytes = s->sums[0].bytes[s->units - 1][0];
 }
 
+double vti_plan_whole_bound(const plan_search *s)
+{
+    double rate[VTI_PLAN_DEVICES_MAX], left = 0, seconds = s->embed_s;
+    unsigned rest = s->usable;
+    for (unsigned d = 0; d < s->devices; d++) rate[d] = NEVER;
+    for (unsigned i = 0; i < s->groups; i++) {
+        const plan_group *g = &s->group[i];
+        double bytes = vti_plan_shard_bytes(s->request, g->unit) * g->shards +
+                       vti_plan_class_of(s->request, g->unit)->shared_bytes;
+        left += bytes * g->count;
+        for (unsigned d = 0; d < s->devices && bytes > 0; d++) {
+            double unit = vti_plan_work_seconds(&g->work[d], g->shards);
+            rate[d] = vti_smaller(rate[d], unit / bytes);
+        }
+    }
+    while (rest && left > 0) { /* as if units were divisible: the fastest devices first */
+        unsigned fastest = (unsigned)__builtin_ctz(rest);
+        for (unsigned d = fastest + 1; rest >> d; d++)
+            if ((rest >> d & 1) && rate[d] < rate[fastest]) fastest = d;
+        double bytes = vti_smaller(left, vti_larger(s->budget[fastest], 0));
+        seconds += bytes * rate[fastest];
+        left -= bytes;
+        rest &= ~(1u << fastest);
+    }
+    return seconds * (1 - 1e-9); /* rounding */
+}
+
 static double hop(const plan_search *s, unsigned unit, unsigned from, unsigned to)
 {
     const plan_wires *w = &s->wire[s->group[s->group_of[unit]].wires];

@@ -18,7 +18,8 @@ static const plan_path *path_of(const seams *m, unsigned i)
 
 static double step(const plan_search *s, const plan_path *path, unsigned unit, unsigned from)
 {
-    return vti_plan_step_seconds(s, &s->group[s->group_of[unit]], &s->option[path->option[unit]],
+    const plan_option *option = &s->option[path->option[unit]];
+    return vti_plan_step_seconds(s, &s->group[s->group_of[unit]], option->compute_s, option->mask,
                                  from, path->state[unit]);
 }
 

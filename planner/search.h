@@ -45,6 +45,7 @@ typedef struct plan_option {
  * current prices of memory. */
 typedef struct plan_group {
     unsigned unit; /* the first of them */
+    unsigned count;
     unsigned like; /* prefill, confined: the group that had all units alike */
     unsigned wires, first, options;
     unsigned shards;
@@ -247,9 +248,9 @@ unsigned vti_plan_add_option(plan_search *s, unsigned group, const uint16_t *sha
 /* --- path.c ----------------------------------------------------------------------------------- */
 
 void vti_plan_price_option(const plan_search *s, plan_option *option);
-/* Seconds of an option between two states, apart from prices. */
-double vti_plan_step_seconds(const plan_search *s, const plan_group *group,
-                             const plan_option *option, unsigned before, unsigned after);
+/* Seconds of a unit on the devices of `mask` between two states, apart from prices. */
+double vti_plan_step_seconds(const plan_search *s, const plan_group *group, double compute_s,
+                             unsigned mask, unsigned before, unsigned after);
 /* The best path at s->price; fills s->path_*, s->used. Returns its time with the prices paid. */
 double vti_plan_path(plan_search *s);
 bool vti_plan_path_fits(const plan_search *s);
@@ -288,6 +289,8 @@ void vti_plan_sew(plan_search *s, const plan_mixture *mixture);
 /* Moves shards of the draft so that it fits, then, if wanted, to make it faster; the best homes are
  * still to be found. False if it cannot be made to fit. */
 bool vti_plan_repair(plan_search *s, bool faster);
+/* No plan of whole units that fits is faster. */
+double vti_plan_whole_bound(const plan_search *s);
 /* Rows of whole units, which nearly fit; false if the devices have too little memory together. */
 bool vti_plan_runs(plan_search *s, vti_plan_place *places);
 /* Looks for paths better than s->best that fit, with the prices of s->bound_price as guide. True if

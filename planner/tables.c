@@ -266,12 +266,13 @@ static void add_groups(plan_search *s)
         if (*at == 0) {
             plan_group *g = &s->group[s->groups++];
             *at = (uint8_t)s->groups;
-            g->unit = u;
+            g->unit = u, g->count = 0;
             g->shards = vti_plan_shards(r, u);
             for (unsigned d = 0; d < s->devices; d++) vti_plan_work(r, s->phase, u, d, &g->work[d]);
             add_balanced(s, g);
         }
         s->group_of[u] = (uint16_t)(*at - 1);
+        s->group[*at - 1].count++;
     }
 }
 
