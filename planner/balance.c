@@ -8,16 +8,6 @@ static unsigned room_of(const unsigned *room, unsigned device, unsigned shards)
     return room && room[device] < shards ? room[device] : shards;
 }
 
-/* Time per shard, with what is per expert evened out. */
-static double slope(const plan_work *work)
-{
-    double s = work->per_shard;
-    if (work->active)
-        s += (work->per_active + work->per_read * vti_smaller(work->tokens, work->shards)) *
-             work->active / work->shards;
-    return s > DBL_MIN ? s : DBL_MIN;
-}
-
 /* A start near the best one: what each device does until the level at which all would be done if
  * shards were divisible, less what rounding might add. Gives at most `shards` in all. */
 static unsigned pour(const plan_work *work, unsigned devices, unsigned shards, unsigned mask,
@@ -30,8 +20,8 @@ static unsigned pour(const plan_work *work, unsigned devices, unsigned shards, u
         unsigned top = 0;
         for (unsigned d = 0; d < devices; d++) {
             if (!(wet >> d & 1)) continue;
-            rate += 1 / slope(&work[d]);
-            fixed += work[d].fixed / slope(&work[d]);
+            rate += work[d].shards_per_s;
+            fixed += work[d].fixed * work[d].shards_per_s;
             if (work[d].fixed > highest) highest = work[d].fixed, top = d;
         }
         level = (shards + fixed) / rate;
@@ -39,7 +29,7 @@ static unsigned pour(const plan_work *work, unsigned devices, unsigned shards, u
         wet &= ~(1u << top);
     }
     for (unsigned d = 0; d < devices; d++) {
-        double n = mask >> d & 1 ? (level - work[d].fixed) / slope(&work[d]) : 0;
+        double n = mask >> d & 1 ? (level - work[d].fixed) * work[d].shards_per_s : 0;
         unsigned most = room_of(room, d, shards);
         if (most > shards - given) most = shards - given;
         shares[d] = (uint16_t)(n >= most ? most : n > 0 ? (unsigned)n : 0);

@@ -79,7 +79,8 @@ static void search_single(const vti_plan_request *r, vti_plan *plan)
  * does not fit is left to the devices after it, and at last to any that has room. */
 static void runs(const vti_plan_request *r, const double *weight, bool bounded, vti_plan *plan)
 {
-    unsigned devices = r->cluster->devices, d = 0;
+    unsigned devices = r->cluster->devices, d = 0, before[2] = {devices, devices};
+    double bytes[2] = {0};
     double sum = 0, room[VTI_PLAN_DEVICES_MAX], passed = 0, done = 0;
     for (unsigned i = 0; i < devices; i++) {
         sum += weight[i];
@@ -89,12 +90,15 @@ static void runs(const vti_plan_request *r, const double *weight, bool bounded, 
     for (unsigned u = 1; u < plan->units; u++, done++) {
         while (d + 1 < devices && (done + 0.5) * sum >= (passed + weight[d]) * (plan->units - 1))
             passed += weight[d++];
-        double bytes = whole_bytes(r, u);
         unsigned on = d;
-        for (unsigned i = 0; bounded && room[on] < bytes && i < devices; i++)
-            if (room[(d + i) % devices] >= bytes) on = (d + i) % devices;
-        room[on] -= bytes;
-        plan->place[VTI_DECODE][u] = whole(r, u, on);
+        bool again = vti_plan_like_before(r, u);
+        if (!again) bytes[u % 2] = whole_bytes(r, u);
+        for (unsigned i = 0; bounded && room[on] < bytes[u % 2] && i < devices; i++)
+            if (room[(d + i) % devices] >= bytes[u % 2]) on = (d + i) % devices;
+        room[on] -= bytes[u % 2];
+        if (again && before[u % 2] == on) plan->place[VTI_DECODE][u] = plan->place[VTI_DECODE][u - 2];
+        else plan->place[VTI_DECODE][u] = whole(r, u, on);
+        before[u % 2] = on;
     }
 }
 
@@ -102,9 +106,11 @@ static void search_mp(const vti_plan_request *r, bool aware, vti_plan *plan)
 {
     double weight[VTI_PLAN_DEVICES_MAX];
     for (unsigned d = 0; d < r->cluster->devices; d++) {
-        double t = 0;
-        for (unsigned u = 1; aware && u < plan->units; u++)
-            t += whole_seconds(r, VTI_DECODE, u, d);
+        double t = 0, unit[2] = {0};
+        for (unsigned u = 1; aware && u < plan->units; u++) {
+            if (!vti_plan_like_before(r, u)) unit[u % 2] = whole_seconds(r, VTI_DECODE, u, d);
+            t += unit[u % 2];
+        }
         weight[d] = t > 0 ? 1 / t : 1;
     }
     runs(r, weight, aware, plan);
@@ -127,6 +133,10 @@ static void shards_that_fit(const vti_plan_request *r, unsigned u, const double 
     double bytes = vti_plan_shard_bytes(r, u), shards = vti_plan_shards(r, u);
     for (unsigned d = 0; d < r->cluster->devices; d++) {
         double free = left[d] - vti_plan_class_of(r, u)->shared_bytes;
+        if (free >= bytes * shards) {
+            room[d] = (unsigned)shards;
+            continue;
+        }
         double n = free < 0 ? 0 : bytes > 0 ? free / bytes : shards;
         room[d] = (unsigned)(n < shards ? n : shards);
     }
@@ -149,17 +159,14 @@ static void memory_left(const vti_plan_request *r, double *left)
 static bool again(const vti_plan_request *r, unsigned u, unsigned rooms[2][VTI_PLAN_DEVICES_MAX],
                   const unsigned *room)
 {
-    bool same = u > 2 && r->model->unit_class[u] == r->model->unit_class[u - 2] &&
-                r->precision[u] == r->precision[u - 2] &&
-                r->wire_lowered[u] == r->wire_lowered[u - 2] &&
-                memcmp(rooms[u % 2], room, sizeof rooms[0]) == 0;
+    bool same = vti_plan_like_before(r, u) && memcmp(rooms[u % 2], room, sizeof rooms[0]) == 0;
     memcpy(rooms[u % 2], room, sizeof rooms[0]);
     return same;
 }
 
 static void search_tp(const vti_plan_request *r, bool aware, vti_plan *plan)
 {
-    double left[VTI_PLAN_DEVICES_MAX];
+    double left[VTI_PLAN_DEVICES_MAX], bytes[2][VTI_PLAN_DEVICES_MAX];
     unsigned room[VTI_PLAN_DEVICES_MAX] = {0}, rooms[2][VTI_PLAN_DEVICES_MAX];
     unsigned all = (1u << r->cluster->devices) - 1;
     memory_left(r, left);
@@ -173,8 +180,9 @@ static void search_tp(const vti_plan_request *r, bool aware, vti_plan *plan)
             *place = (vti_plan_place){.wire = (uint8_t)vti_plan_unit_wire(r, u)};
             if (!aware || !balance(r, VTI_DECODE, u, all, room, place->shares))
                 even_shares(r, u, place->shares);
+            vti_plan_unit_bytes(r, u, place, place, bytes[u % 2]);
         }
-        if (aware) take(r, u, place, left);
+        for (unsigned d = 0; d < r->cluster->devices; d++) left[d] -= bytes[u % 2][d];
     }
 }
 
@@ -235,18 +243,21 @@ static void greedy_prefill(const vti_plan_request *r, vti_plan *plan)
 
 static void search_greedy(const vti_plan_request *r, vti_plan *plan)
 {
-    double left[VTI_PLAN_DEVICES_MAX];
+    double left[VTI_PLAN_DEVICES_MAX], bytes[2][VTI_PLAN_DEVICES_MAX];
     unsigned room[VTI_PLAN_DEVICES_MAX] = {0}, rooms[2][VTI_PLAN_DEVICES_MAX];
     memory_left(r, left);
     plan->place[VTI_DECODE][0] = whole(r, 0, 0);
     for (unsigned u = 1; u < plan->units; u++) {
         vti_plan_place *place = &plan->place[VTI_DECODE][u];
         shards_that_fit(r, u, left, room);
-        if (again(r, u, rooms, room) && place[-1].home == place[-3].home)
+        if (again(r, u, rooms, room) && place[-1].home == place[-3].home) {
             *place = place[-2];
-        else if (!greedy_place(r, VTI_DECODE, u, place[-1].home, room, place))
-            *place = whole(r, u, 0);
-        take(r, u, place, left);
+        } else {
+            if (!greedy_place(r, VTI_DECODE, u, place[-1].home, room, place))
+                *place = whole(r, u, 0);
+            vti_plan_unit_bytes(r, u, place, place, bytes[u % 2]);
+        }
+        for (unsigned d = 0; d < r->cluster->devices; d++) left[d] -= bytes[u % 2][d];
     }
 }
 

@@ -28,9 +28,19 @@ void vti_plan_offer(plan_search *s, const vti_plan_place *places, double seconds
     memcpy(&s->best[1], &places[1], (s->units - 1) * sizeof *places);
 }
 
+static bool fits_on_one(const plan_search *s)
+{
+    double all = 0, most = 0;
+    for (unsigned g = 0; g < s->groups; g++)
+        all += s->group[g].count * s->option[s->group[g].first].bytes[0];
+    for (unsigned d = 0; d < s->devices; d++) most = vti_larger(most, s->budget[d]);
+    return all <= most;
+}
+
 static void try_baseline(plan_search *s, vti_plan_search_kind kind)
 {
     vti_plan *plan = &s->baseline;
+    if (kind == VTI_SEARCH_SINGLE && !fits_on_one(s)) return;
     plan->units = s->units, plan->devices = s->devices;
     if (kind != VTI_SEARCH_LAYERS) vti_plan_baseline(s->request, kind, plan);
     else if (!vti_plan_layers(&s->layers, s->request, 0, false, plan)) return;

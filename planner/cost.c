@@ -44,6 +44,15 @@ static double seen_tokens(const vti_plan_request *r, vti_plan_phase phase, doubl
     return all ? last / 2 : window * (1 - window / (2 * last));
 }
 
+static double shards_per_s(const plan_work *work)
+{
+    double s = work->per_shard;
+    if (work->active)
+        s += (work->per_active + work->per_read * vti_smaller(work->tokens, work->shards)) *
+             work->active / work->shards;
+    return 1 / (s > DBL_MIN ? s : DBL_MIN);
+}
+
 void vti_plan_work(const vti_plan_request *r, vti_plan_phase phase, unsigned u, unsigned device,
                    plan_work *work)
 {
@@ -59,6 +68,7 @@ void vti_plan_work(const vti_plan_request *r, vti_plan_phase phase, unsigned u, 
         double met = tokens * seen_tokens(r, phase, class_->window);
         work->per_shard = expert_macs + expert_read + c->per_kv_mac * class_->kv_macs * met +
                           c->per_kv_byte * class_->kv_bytes * met;
+        work->shards_per_s = shards_per_s(work);
         return;
     }
     work->per_active = expert_macs;
@@ -67,6 +77,7 @@ void vti_plan_work(const vti_plan_request *r, vti_plan_phase phase, unsigned u, 
                       c->per_weight_byte * class_->always_bytes[p];
     work->shards = vti_plan_shards(r, u);
     work->active = class_->active_shards < work->shards ? class_->active_shards : work->shards;
+    work->shards_per_s = shards_per_s(work);
 }
 
 double vti_plan_work_seconds(const plan_work *work, unsigned share)

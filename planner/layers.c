@@ -54,21 +54,28 @@ static void add_up(plan_layers *l, const vti_plan_request *r)
     l->devices = r->cluster->devices;
     l->layers = (r->model->units - 1) / 2;
     l->bytes[0] = 0;
+    double unit[2] = {0};
     for (unsigned i = 0; i < l->layers; i++) {
         l->bytes[i + 1] = l->bytes[i];
-        for (unsigned u = end_unit(l, i); u < end_unit(l, i + 1); u++)
-            l->bytes[i + 1] += unit_bytes(r, u);
+        for (unsigned u = end_unit(l, i); u < end_unit(l, i + 1); u++) {
+            if (!vti_plan_like_before(r, u)) unit[u % 2] = unit_bytes(r, u);
+            l->bytes[i + 1] += unit[u % 2];
+        }
     }
     for (unsigned d = 0; d < l->devices; d++) {
         l->seconds[d][0] = 0;
         for (unsigned i = 0; i < l->layers; i++) {
             l->seconds[d][i + 1] = l->seconds[d][i];
-            for (unsigned u = end_unit(l, i); u < end_unit(l, i + 1); u++)
-                l->seconds[d][i + 1] += unit_seconds(r, u, d);
+            for (unsigned u = end_unit(l, i); u < end_unit(l, i + 1); u++) {
+                if (!vti_plan_like_before(r, u)) unit[u % 2] = unit_seconds(r, u, d);
+                l->seconds[d][i + 1] += unit[u % 2];
+            }
         }
         for (unsigned to = 0; to < l->devices; to++)
             for (unsigned i = 0; i <= l->layers && to != d; i++)
-                l->hop[d][to][i] = hop_seconds(l, d, to, i);
+                l->hop[d][to][i] = i > 0 && vti_plan_like_before(r, end_unit(l, i))
+                                       ? l->hop[d][to][i - 1]
+                                       : hop_seconds(l, d, to, i);
     }
 }
 

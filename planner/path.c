@@ -31,39 +31,75 @@ void vti_plan_price_option(const plan_search *s, plan_option *option)
     for (unsigned d = 0; d < s->devices; d++) option->priced_s += s->price[d] * option->bytes[d];
 }
 
-static void lower(double *best, double cost, const double *in, unsigned states)
+/* What steps of a group cost, by the states after and before; none to `after` above most[after].
+ * Single devices come first. */
+typedef struct plan_costs {
+    double most[STATES_MAX];
+    double best[STATES_MAX][STATES_MAX];
+} plan_costs;
+
+static void lower(plan_costs *costs, unsigned after, double cost, const double *in, unsigned states)
 {
+    double *best = costs->best[after], most = 0;
     for (unsigned i = 0; i < states; i++) {
         double t = cost + in[i];
         best[i] = t < best[i] ? t : best[i];
+        most = best[i] > most ? best[i] : most;
+    }
+    costs->most[after] = most;
+}
+
+/* With the sums to homes after which the option is not the best from any state left out. */
+static void lower_homes(const plan_search *s, const plan_group *g, const plan_option *option,
+                        plan_costs *costs)
+{
+    const plan_wires *w = &s->wire[g->wires];
+    bool head = vti_plan_is_head(s, g->unit);
+    unsigned singles = head ? 1 : s->singles;
+    for (unsigned after = 0; after < singles; after++) {
+        if (!head && option->priced_s + w->reach[option->mask][after] >= costs->most[after])
+            continue;
+        unsigned home = (unsigned)__builtin_ctz(s->holders[after]);
+        lower(costs, after, option->priced_s + w->out[option->mask][home],
+              w->in[receivers(head, option->mask, home)], s->states);
+    }
+    unsigned set = s->state_of[option->mask];
+    if (!head && set != STATES_MAX && (option->mask & (option->mask - 1)))
+        lower(costs, set, option->priced_s + w->exchange[option->mask], w->in[option->mask],
+              s->states);
+}
+
+/* For each home, the option that may be the fastest to it. */
+static void find_likely(const plan_search *s, const plan_group *g, unsigned *likely)
+{
+    double least[VTI_PLAN_DEVICES_MAX];
+    for (unsigned i = 0; i < s->singles; i++) least[i] = NEVER, likely[i] = g->first;
+    for (unsigned o = g->first; o < g->first + g->options; o++) {
+        const plan_option *option = &s->option[o];
+        const double *reach = s->wire[g->wires].reach[option->mask];
+        for (unsigned i = 0; i < s->singles; i++)
+            if (option->priced_s + reach[i] < least[i])
+                least[i] = option->priced_s + reach[i], likely[i] = o;
     }
 }
 
 static void price_group(plan_search *s, plan_group *g)
 {
-    double best[STATES_MAX][STATES_MAX]; /* [after][before] */
-    const plan_wires *w = &s->wire[g->wires];
-    bool head = vti_plan_is_head(s, g->unit);
-    for (unsigned after = 0; after < s->states; after++)
-        for (unsigned before = 0; before < s->states; before++) best[after][before] = NEVER;
-    for (unsigned o = g->first; o < g->first + g->options; o++) {
-        plan_option *option = &s->option[o];
-        vti_plan_price_option(s, option);
-        double cost = option->priced_s;
-        for (unsigned after = 0; after < s->states; after++) {
-            if (s->holders[after] & (s->holders[after] - 1)) break; /* sets come last */
-            unsigned home = (unsigned)__builtin_ctz(s->holders[after]);
-            lower(best[after], cost + w->out[option->mask][home],
-                  w->in[receivers(head, option->mask, home)], s->states);
-            if (head) break; /* the result goes to the main device, which is the first state */
-        }
-        unsigned set = s->state_of[option->mask];
-        if (!head && set != STATES_MAX && (option->mask & (option->mask - 1)))
-            lower(best[set], cost + w->exchange[option->mask], w->in[option->mask], s->states);
+    plan_costs costs;
+    unsigned likely[VTI_PLAN_DEVICES_MAX];
+    for (unsigned after = 0; after < s->states; after++) {
+        costs.most[after] = NEVER;
+        for (unsigned before = 0; before < s->states; before++) costs.best[after][before] = NEVER;
     }
+    for (unsigned o = g->first; o < g->first + g->options; o++)
+        vti_plan_price_option(s, &s->option[o]);
+    find_likely(s, g, likely); /* first, so that most others can be left out */
+    for (unsigned i = 0; i < s->singles; i++) lower_homes(s, g, &s->option[likely[i]], &costs);
+    for (unsigned o = g->first; o < g->first + g->options; o++)
+        lower_homes(s, g, &s->option[o], &costs);
     for (unsigned before = 0; before < s->states; before++)
         for (unsigned after = 0; after < s->states; after++)
-            g->cost[before][after] = best[after][before];
+            g->cost[before][after] = costs.best[after][before];
 }
 
 /* --- paths ------------------------------------------------------------------------------------ */

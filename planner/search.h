@@ -27,6 +27,7 @@ static inline double vti_larger(double a, double b) { return a > b ? a : b; }
 /* Seconds of `share` shards of a unit on a device. */
 typedef struct plan_work {
     double fixed, per_shard;
+    double shards_per_s; /* about; what is per expert evened out */
     double per_active, per_read; /* MoE: per expert that runs, per expert whose weights are read */
     double tokens;
     unsigned active, shards; /* MoE: of these shards so many are active for a token; else 0 */
@@ -58,8 +59,10 @@ typedef struct plan_wires {
     unsigned input_width, output_width;
     vti_plan_wire wire;
     double tokens;
+    bool inner; /* of units that another follows */
     double from_one[VTI_PLAN_DEVICES_MAX][MASKS]; /* [sender][receivers] */
     double in[MASKS][STATES_MAX];                 /* [receivers][state before] */
+    double reach[MASKS][VTI_PLAN_DEVICES_MAX];    /* [sharers][state after]: no star takes less */
     double out[MASKS][VTI_PLAN_DEVICES_MAX];      /* [senders][home] */
     double exchange[MASKS];
     uint8_t sender[MASKS][STATES_MAX];
@@ -114,7 +117,7 @@ typedef struct plan_search {
     double budget[VTI_PLAN_DEVICES_MAX];
     unsigned usable; /* devices whose scratch memory fits, and the main device */
 
-    unsigned states;
+    unsigned states, singles; /* single devices come first */
     unsigned holders[STATES_MAX];
     uint8_t state_of[MASKS]; /* STATES_MAX: none */
 
@@ -181,6 +184,13 @@ void vti_plan_mark_pruned(const vti_plan_request *r, const vti_plan_importance *
 static inline const vti_plan_class *vti_plan_class_of(const vti_plan_request *r, unsigned unit)
 {
     return &r->model->class_[r->model->unit_class[unit]];
+}
+
+/* Whether unit u is like the one two before; units come in long alternating runs. */
+static inline bool vti_plan_like_before(const vti_plan_request *r, unsigned u)
+{
+    return u > 2 && r->model->unit_class[u] == r->model->unit_class[u - 2] &&
+           r->precision[u] == r->precision[u - 2] && r->wire_lowered[u] == r->wire_lowered[u - 2];
 }
 
 void vti_plan_work(const vti_plan_request *r, vti_plan_phase phase, unsigned unit, unsigned device,

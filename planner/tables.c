@@ -92,37 +92,60 @@ static bool never_better(const plan_search *s, const plan_wires *w, unsigned set
     return false;
 }
 
-/* In clusters of up to 4 devices exchanges of any are tried, in larger ones those of pairs. */
-enum { SMALL_CLUSTER = 4 };
+/* In clusters of up to 4 devices exchanges of any are tried, in larger ones those of the pairs that
+ * save most. */
+enum { SMALL_CLUSTER = 4, PAIRS = 10 };
 
-static unsigned most_in_set(const plan_search *s)
+static bool small_cluster(const plan_search *s) { return bits(s->usable) <= SMALL_CLUSTER; }
+
+static unsigned most_in_set(const plan_search *s) { return small_cluster(s) ? SMALL_CLUSTER : 2; }
+
+/* Adds what all units of the group are faster by TP over each pair than by MP on one of it. */
+static void add_gains(const plan_search *s, const plan_group *g, double *gain)
 {
-    return bits(s->usable) <= SMALL_CLUSTER ? SMALL_CLUSTER : 2;
+    double seconds[MASKS];
+    for (unsigned m = 0; m < 1u << s->devices; m++) seconds[m] = NEVER;
+    for (unsigned o = g->first; o < g->first + g->options; o++)
+        seconds[s->option[o].mask] = s->option[o].compute_s;
+    for (unsigned a = 0; a < s->devices; a++)
+        for (unsigned b = a + 1; b < s->devices; b++) {
+            unsigned pair = 1u << a | 1u << b;
+            double alone = vti_smaller(seconds[1u << a], seconds[1u << b]);
+            double together = seconds[pair] + s->wire[g->wires].exchange[pair];
+            if ((pair & ~s->usable) == 0 && together < alone)
+                gain[pair] += g->count * (alone - together);
+        }
 }
 
-/* Whether any unit is faster by TP over the set with an exchange than by MP on one of it. */
-static bool pays(const plan_search *s, const plan_wires *w, unsigned set)
+static bool may_exchange(const plan_search *s, unsigned set)
 {
-    for (unsigned g = 0; g < s->groups; g++) {
-        double alone = NEVER, together = NEVER;
-        for (unsigned o = s->group[g].first; o < s->group[g].first + s->group[g].options; o++) {
-            const plan_option *option = &s->option[o];
-            if (option->mask == set) together = option->compute_s;
-            else if ((option->mask & ~set) == 0) alone = vti_smaller(alone, option->compute_s);
-        }
-        if (together + w->exchange[set] < alone) return true;
-    }
+    for (unsigned i = 0; i < s->wires; i++)
+        if (s->wire[i].inner && !never_better(s, &s->wire[i], set)) return true;
     return false;
 }
 
-static void add_sets(plan_search *s, const plan_wires *w)
+static void add_set(plan_search *s, unsigned set)
 {
-    for (unsigned set = 1; set <= s->usable; set++) {
-        if ((set & ~s->usable) || bits(set) < 2 || bits(set) > most_in_set(s)) continue;
-        if (s->state_of[set] != STATES_MAX || never_better(s, w, set)) continue;
-        if (bits(s->usable) > SMALL_CLUSTER && !pays(s, w, set)) continue;
-        s->state_of[set] = (uint8_t)s->states;
-        s->holders[s->states++] = set;
+    if (!may_exchange(s, set)) return;
+    s->state_of[set] = (uint8_t)s->states;
+    s->holders[s->states++] = set;
+}
+
+static void add_sets(plan_search *s)
+{
+    double gain[MASKS] = {0};
+    for (unsigned set = 1; small_cluster(s) && set <= s->usable; set++)
+        if (!(set & ~s->usable) && bits(set) >= 2) add_set(s, set);
+    if (small_cluster(s)) return;
+    for (unsigned g = 0; g < s->groups; g++)
+        if (s->group[g].unit + 1 < s->units) add_gains(s, &s->group[g], gain);
+    for (unsigned i = 0; i < PAIRS; i++) {
+        unsigned best = 0;
+        for (unsigned set = 1; set <= s->usable; set++)
+            if (gain[set] > gain[best]) best = set;
+        if (best == 0) return;
+        gain[best] = 0;
+        add_set(s, best);
     }
 }
 
@@ -162,6 +185,19 @@ static void fill_states(const plan_search *s, plan_wires *w)
     }
 }
 
+static void fill_reach(const plan_search *s, plan_wires *w)
+{
+    double least[MASKS];
+    for (unsigned m = 0; m < 1u << s->devices; m++) {
+        if (m & ~s->usable) continue;
+        least[m] = NEVER;
+        for (unsigned i = 0; i < s->states; i++) least[m] = vti_smaller(least[m], w->in[m][i]);
+    }
+    for (unsigned m = 0; m < 1u << s->devices; m++)
+        for (unsigned i = 0; i < s->singles && !(m & ~s->usable); i++)
+            w->reach[m][i] = w->out[m][__builtin_ctz(s->holders[i])] + least[m | s->holders[i]];
+}
+
 static unsigned find_wires(plan_search *s, const plan_wires *wanted)
 {
     unsigned i = 0;
@@ -180,6 +216,7 @@ static void add_wires(plan_search *s)
             s->state_of[1u << d] = (uint8_t)s->states;
             s->holders[s->states++] = 1u << d;
         }
+    s->singles = s->states;
     for (unsigned g = 0; g < s->groups; g++) {
         plan_group *group = &s->group[g];
         const vti_plan_class *class_ = vti_plan_class_of(s->request, group->unit);
@@ -188,13 +225,20 @@ static void add_wires(plan_search *s)
         w->wire = vti_plan_unit_wire(s->request, group->unit);
         w->tokens = group->work[0].tokens;
         group->wires = find_wires(s, w);
-        if (group->wires < s->wires) continue;
+        bool inner = group->unit + 1 < s->units;
+        if (group->wires < s->wires) {
+            s->wire[group->wires].inner |= inner;
+            continue;
+        }
         s->wires++;
+        w->inner = inner;
         fill_wires(s, w, group->unit);
     }
-    for (unsigned g = 0; g < s->groups; g++)
-        if (s->group[g].unit + 1 < s->units) add_sets(s, &s->wire[s->group[g].wires]);
-    for (unsigned i = 0; i < s->wires; i++) fill_states(s, &s->wire[i]);
+    add_sets(s);
+    for (unsigned i = 0; i < s->wires; i++) {
+        fill_states(s, &s->wire[i]);
+        fill_reach(s, &s->wire[i]);
+    }
 }
 
 /* --- groups and options ----------------------------------------------------------------------- */
@@ -379,7 +423,8 @@ static void add_confined(plan_search *s, unsigned unit)
     memcpy(g->work, like->work, sizeof g->work);
     append(s, g, s->decode[unit].shares);
     for (unsigned o = like->first; o < like->first + like->options; o++)
-        if (!has(s, g, s->option[o].shares)) append(s, g, s->option[o].shares);
+        if (memcmp(s->option[o].shares, s->decode[unit].shares, sizeof s->option->shares) != 0)
+            append(s, g, s->option[o].shares);
 }
 
 void vti_plan_confine(plan_search *s, const vti_plan_place *decode)
