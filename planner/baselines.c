@@ -164,8 +164,22 @@ static bool again(const vti_plan_request *r, unsigned u, unsigned rooms[2][VTI_P
     return same;
 }
 
-static void search_tp(const vti_plan_request *r, bool aware, vti_plan *plan)
+/* Adds a unit's seconds, which are those of the one two before if it is like that. Whether the plan
+ * is still wanted. */
+static bool is_wanted(const vti_plan_request *r, const plan_limit *limit, unsigned u, bool again,
+                      const vti_plan_place *place, double unit_s[2], double *seconds)
 {
+    if (!limit) return true;
+    if (!again)
+        unit_s[u % 2] = vti_plan_unit_seconds(r, VTI_DECODE, u, place, 1u << place->from);
+    *seconds += unit_s[u % 2];
+    return (*seconds + limit->least_s[u + 1]) * (1 - 1e-12) < limit->seconds; /* rounding */
+}
+
+static bool search_tp(const vti_plan_request *r, bool aware, const plan_limit *limit,
+                      vti_plan *plan)
+{
+    double seconds = 0, unit_s[2];
     double left[VTI_PLAN_DEVICES_MAX], bytes[2][VTI_PLAN_DEVICES_MAX];
     unsigned room[VTI_PLAN_DEVICES_MAX] = {0}, rooms[2][VTI_PLAN_DEVICES_MAX];
     unsigned all = (1u << r->cluster->devices) - 1;
@@ -174,7 +188,8 @@ static void search_tp(const vti_plan_request *r, bool aware, vti_plan *plan)
     for (unsigned u = 1; u < plan->units; u++) {
         vti_plan_place *place = &plan->place[VTI_DECODE][u];
         if (aware) shards_that_fit(r, u, left, room);
-        if (again(r, u, rooms, room)) {
+        bool same = again(r, u, rooms, room);
+        if (same) {
             *place = place[-2];
         } else {
             *place = (vti_plan_place){.wire = (uint8_t)vti_plan_unit_wire(r, u)};
@@ -183,7 +198,9 @@ static void search_tp(const vti_plan_request *r, bool aware, vti_plan *plan)
             vti_plan_unit_bytes(r, u, place, place, bytes[u % 2]);
         }
         for (unsigned d = 0; d < r->cluster->devices; d++) left[d] -= bytes[u % 2][d];
+        if (!is_wanted(r, limit, u, same, place, unit_s, &seconds)) return false;
     }
+    return true;
 }
 
 /* --- greedy ----------------------------------------------------------------------------------- */
@@ -241,8 +258,9 @@ static void greedy_prefill(const vti_plan_request *r, vti_plan *plan)
     }
 }
 
-static void search_greedy(const vti_plan_request *r, vti_plan *plan)
+static bool search_greedy(const vti_plan_request *r, const plan_limit *limit, vti_plan *plan)
 {
+    double seconds = 0, unit_s[2];
     double left[VTI_PLAN_DEVICES_MAX], bytes[2][VTI_PLAN_DEVICES_MAX];
     unsigned room[VTI_PLAN_DEVICES_MAX] = {0}, rooms[2][VTI_PLAN_DEVICES_MAX];
     memory_left(r, left);
@@ -250,7 +268,8 @@ static void search_greedy(const vti_plan_request *r, vti_plan *plan)
     for (unsigned u = 1; u < plan->units; u++) {
         vti_plan_place *place = &plan->place[VTI_DECODE][u];
         shards_that_fit(r, u, left, room);
-        if (again(r, u, rooms, room) && place[-1].home == place[-3].home) {
+        bool same = again(r, u, rooms, room) && place[-1].home == place[-3].home;
+        if (same) {
             *place = place[-2];
         } else {
             if (!greedy_place(r, VTI_DECODE, u, place[-1].home, room, place))
@@ -258,20 +277,25 @@ static void search_greedy(const vti_plan_request *r, vti_plan *plan)
             vti_plan_unit_bytes(r, u, place, place, bytes[u % 2]);
         }
         for (unsigned d = 0; d < r->cluster->devices; d++) left[d] -= bytes[u % 2][d];
+        if (!is_wanted(r, limit, u, same, place, unit_s, &seconds)) return false;
     }
+    return true;
 }
 
-void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan)
+bool vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind,
+                       const plan_limit *limit, vti_plan *plan)
 {
+    bool wanted = true;
     switch (kind) {
     case VTI_SEARCH_SINGLE: search_single(r, plan); break;
     case VTI_SEARCH_EVEN_MP: search_mp(r, false, plan); break;
-    case VTI_SEARCH_EVEN_TP: search_tp(r, false, plan); break;
+    case VTI_SEARCH_EVEN_TP: wanted = search_tp(r, false, limit, plan); break;
     case VTI_SEARCH_AWARE_MP: search_mp(r, true, plan); break;
-    case VTI_SEARCH_AWARE_TP: search_tp(r, true, plan); break;
-    default: search_greedy(r, plan); break;
+    case VTI_SEARCH_AWARE_TP: wanted = search_tp(r, true, limit, plan); break;
+    default: wanted = search_greedy(r, limit, plan); break;
     }
-    link_up(plan, plan->place[VTI_DECODE]);
+    if (wanted) link_up(plan, plan->place[VTI_DECODE]);
+    return wanted;
 }
 
 void vti_plan_baseline_prefill(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan)

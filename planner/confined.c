@@ -37,13 +37,15 @@ static bool fits_on_one(const plan_search *s)
     return all <= most;
 }
 
-static void try_baseline(plan_search *s, vti_plan_search_kind kind)
+static void try_baseline(plan_search *s, vti_plan_search_kind kind, plan_limit *limit)
 {
     vti_plan *plan = &s->baseline;
     if (kind == VTI_SEARCH_SINGLE && !fits_on_one(s)) return;
     plan->units = s->units, plan->devices = s->devices;
-    if (kind != VTI_SEARCH_LAYERS) vti_plan_baseline(s->request, kind, plan);
-    else if (!vti_plan_layers(&s->layers, s->request, 0, false, plan)) return;
+    limit->seconds = s->best_s;
+    if (kind != VTI_SEARCH_LAYERS && !vti_plan_baseline(s->request, kind, limit, plan)) return;
+    if (kind == VTI_SEARCH_LAYERS && !vti_plan_layers(&s->layers, s->request, 0, false, plan))
+        return;
     const vti_plan_place *places = plan->place[VTI_DECODE];
     if (fits(s, places))
         vti_plan_offer(s, places, vti_plan_seconds(s->request, VTI_DECODE, places));
@@ -100,6 +102,15 @@ static bool repair_draft(plan_search *s)
     return s->best_s < before;
 }
 
+/* No spread of a unit computes faster. */
+static double least_seconds(const plan_search *s, const plan_group *g)
+{
+    double least = NEVER;
+    for (unsigned o = g->first; o < g->first + g->options; o++)
+        least = vti_smaller(least, s->option[o].compute_s);
+    return least;
+}
+
 /* The other searches. Those that place whole units need not be tried when their bound says so. */
 static void try_baselines(plan_search *s)
 {
@@ -107,9 +118,15 @@ static void try_baselines(plan_search *s)
                                                   VTI_SEARCH_EVEN_TP},
                                       whole[] = {VTI_SEARCH_SINGLE, VTI_SEARCH_EVEN_MP,
                                                  VTI_SEARCH_AWARE_MP, VTI_SEARCH_LAYERS};
-    for (unsigned i = 0; i < sizeof spread / sizeof *spread; i++) try_baseline(s, spread[i]);
+    plan_limit limit = {.seconds = NEVER};
+    double least[GROUPS_MAX];
+    for (unsigned g = 0; g < s->groups; g++) least[g] = least_seconds(s, &s->group[g]);
+    limit.least_s[s->units] = 0;
+    for (unsigned u = s->units - 1; u > 0; u--)
+        limit.least_s[u] = limit.least_s[u + 1] + least[s->group_of[u]];
+    for (unsigned i = 0; i < sizeof spread / sizeof *spread; i++) try_baseline(s, spread[i], &limit);
     if (vti_plan_whole_bound(s) >= s->best_s) return;
-    for (unsigned i = 0; i < sizeof whole / sizeof *whole; i++) try_baseline(s, whole[i]);
+    for (unsigned i = 0; i < sizeof whole / sizeof *whole; i++) try_baseline(s, whole[i], &limit);
 }
 
 static void improve_best(plan_search *s)
@@ -137,7 +154,7 @@ static void try_everything(plan_search *s)
         return;
     }
     for (vti_plan_search_kind kind = VTI_SEARCH_GREEDY; kind <= VTI_SEARCH_AWARE_TP; kind++) {
-        vti_plan_baseline(s->request, kind, &s->baseline);
+        vti_plan_baseline(s->request, kind, NULL, &s->baseline);
         memcpy(s->draft, s->baseline.place[VTI_DECODE], s->units * sizeof *s->draft);
         repair_draft(s);
     }

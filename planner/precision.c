@@ -52,11 +52,11 @@ static void set_step(lowering *l, unsigned step)
     }
 }
 
-static void search_step(lowering *l, unsigned step, vti_plan *plan)
+static void search_step(lowering *l, unsigned step, const vti_plan *incumbent, vti_plan *plan)
 {
     set_step(l, step);
     vti_plan_start(&l->request, plan);
-    vti_plan_thorough(l->s, &l->request, NULL, plan);
+    vti_plan_thorough(l->s, &l->request, incumbent, plan);
     vti_plan_evaluate(&l->request, plan);
 }
 
@@ -64,7 +64,7 @@ static bool does(lowering *l, unsigned step)
 {
     vti_plan *plan = &l->s->probed;
     if (l->highest->model->units <= FEW_UNITS) {
-        search_step(l, step, plan);
+        search_step(l, step, NULL, plan);
         if (!plan->meets_qos) return false;
     } else {
         set_step(l, step);
@@ -98,7 +98,7 @@ static unsigned enumerate_steps(lowering *l, unsigned stride)
 static void settle(lowering *l, unsigned step)
 {
     vti_plan *plan = &l->s->probed;
-    search_step(l, step, plan);
+    search_step(l, step, l->step == step ? l->plan : NULL, plan);
     if (!plan->meets_qos && l->step == step) {
         vti_plan_evaluate(&l->request, l->plan);
         if (l->plan->meets_qos) return;
@@ -147,7 +147,7 @@ static unsigned fewest_pruned(lowering *l)
     unsigned most = high;
     while (low < high) {
         l->request.pruned_shards = (low + high) / 2;
-        search_step(l, last_step(l), &l->s->probed);
+        search_step(l, last_step(l), NULL, &l->s->probed);
         if (l->s->probed.feasible) high = l->request.pruned_shards;
         else low = l->request.pruned_shards + 1;
     }

@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+/* A plan that is so near to the bound is good enough, as a part of it. */
+#define NEAR 1e-3
+
 static double prepaid(const plan_search *s)
 {
     double sum = 0;
@@ -66,6 +69,7 @@ void vti_plan_confined_prefill(plan_search *s)
             vti_plan_offer(s, s->draft, seconds);
         }
         memcpy(s->used, used, sizeof used);
+        if (s->best_s - bound <= NEAR * s->best_s) return;
         raise_prices(s, bound, 1);
     }
 }

@@ -130,7 +130,7 @@ bool vti_plan_search(const vti_plan_request *r, vti_plan_search_kind kind,
     } else if (kind == VTI_SEARCH_LAYERS) {
         vti_plan_layers(&((plan_search *)scratch)->layers, r, 0, true, plan);
     } else {
-        vti_plan_baseline(r, kind, plan);
+        vti_plan_baseline(r, kind, NULL, plan);
         vti_plan_baseline_prefill(r, kind, plan);
     }
     vti_plan_replicate(r, plan);

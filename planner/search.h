@@ -226,8 +226,16 @@ void vti_plan_replica_bytes(const vti_plan_request *r, const vti_plan *plan, uns
 
 /* --- baselines.c: every search but dp --------------------------------------------------------- */
 
-/* Fills the places of decode; those of prefill, when decode's are there. */
-void vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind, vti_plan *plan);
+/* Nothing slower is wanted: least_s[u] seconds, at least, are spent from unit u on. */
+typedef struct plan_limit {
+    double seconds, least_s[VTI_PLAN_UNITS_MAX + 1];
+} plan_limit;
+
+/* Fills the places of decode. False if the search gave up on them, as they are slower than the limit
+ * (NULL: none). */
+bool vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind,
+                       const plan_limit *limit, vti_plan *plan);
+/* Fills those of prefill, when decode's are there. */
 void vti_plan_baseline_prefill(const vti_plan_request *r, vti_plan_search_kind kind,
                                vti_plan *plan);
 
