@@ -2,8 +2,9 @@
  *
  * Parts of ATTN and FFN units are their shards. HEAD's shards are words, which cannot be missed;
  * its parts are blocks of the columns of its matrix, as wide as shards of an FFN with d hidden
- * channels. A part's score is by how much the perplexity rises without it, a unit's the sum over its parts. A
- * score that is not above zero means no more than that the text does not tell. EMBED has none.
+ * channels. A part's score is by how much the perplexity rises without it, a unit's the sum over
+ * its parts. A score that is not above zero means no more than that the text does not tell. EMBED
+ * has none.
  *
  * A file has what was measured for one task on one text; docs/importance.md describes measurement
  * and format. */

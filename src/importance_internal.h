@@ -2,8 +2,8 @@
  *
  * The text is cut into windows, and a run is one window without one part (or, exact, without one
  * channel). Runs have the numbers of parts (channels). A run begins with the residual stream before
- * its part's unit, so only that unit and later ones are computed. For each run the sum of -ln p over
- * all windows so far is kept. */
+ * its part's unit, so only that unit and later ones are computed. For each run the sum of -ln p
+ * over all windows so far is kept. */
 #ifndef VTI_IMPORTANCE_INTERNAL_H
 #define VTI_IMPORTANCE_INTERNAL_H
 
@@ -70,10 +70,9 @@ vt_status vti_importance_run(vt_importance *m, const char *path, vt_error *err);
 /* Fills m->data. */
 vt_status vti_importance_finish(vt_importance *m, vt_error *err);
 
-/* --- how far it is, in a file beside the one that is wanted --------------------------------------- */
+/* --- how far it is, in a file beside the one that is wanted ----------------------------------- */
 
-/* Goes on where that file says, if there is one; it is written in any case. ERR_ARGUMENT: it is of
- * another measurement. */
+/* Goes on where that file says, if there is one. ERR_ARGUMENT: it is of another measurement. */
 vt_status vti_importance_resume(vt_importance *m, const char *path, vt_error *err);
 vt_status vti_importance_save_progress(vt_importance *m, const char *path, vt_error *err);
 void vti_importance_remove_progress(const char *path);

@@ -17,7 +17,7 @@ enum { NAME_BYTES = 24 };
 
 vt_importance_params vt_importance_params_default(void) { return (vt_importance_params){0}; }
 
-/* --- opening ----------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 /* "FFN" is all of that kind, "FFN(3)" the one. */
 static bool names_unit(const char *name, size_t bytes, const char *unit)
@@ -143,7 +143,7 @@ void vt_importance_close(vt_importance *m)
     free(m);
 }
 
-/* --- the text ---------------------------------------------------------------------------------- */
+/* --- the text --------------------------------------------------------------------------------- */
 
 static vt_status make_room(void **list, size_t *room, size_t wanted, size_t bytes, vt_error *err)
 {
@@ -207,7 +207,7 @@ static void hash_text(vt_importance *m)
     crypto_generichash_final(&hash, m->data->text, VTI_TEXT_HASH_BYTES);
 }
 
-/* --- what computes ----------------------------------------------------------------------------- */
+/* --- what computes ---------------------------------------------------------------------------- */
 
 static uint32_t longest_window(const vt_importance *m)
 {
@@ -276,7 +276,7 @@ void vti_importance_close_compute(vt_importance *m)
     m->scratch_bytes = 0;
 }
 
-/* --- the file ---------------------------------------------------------------------------------- */
+/* --- the file --------------------------------------------------------------------------------- */
 
 vt_status vt_importance_check_path(const char *path, vt_error *err)
 {
@@ -313,6 +313,7 @@ static vt_status measure(vt_importance *m, const char *path, vt_error *err)
     hash_text(m);
     VTI_TRY(vti_importance_resume(m, path, err));
     VTI_TRY(vti_importance_open_compute(m, err));
+    VTI_TRY(vti_importance_save_progress(m, path, err)); /* if that is not possible, say so now */
     vt_status status = vti_importance_run(m, path, err);
     if (status == VT_OK || status == VT_ERR_CANCELLED) {
         vt_status saved = vti_importance_save_progress(m, path, status == VT_OK ? err : NULL);
@@ -337,7 +338,7 @@ vt_status vt_importance_measure(vt_importance *m, const char *path, vt_error *er
     return status;
 }
 
-/* --- what came out ----------------------------------------------------------------------------- */
+/* --- what came out ---------------------------------------------------------------------------- */
 
 void vt_importance_get_stats(const vt_importance *m, vt_importance_stats *out)
 {

@@ -83,7 +83,7 @@ void vti_importance_remove_progress(const char *path)
     free(beside);
 }
 
-/* --- reading ----------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static vt_status read_place(vti_save_reader *r, vt_importance *m, vt_error *err)
 {
@@ -156,7 +156,6 @@ vt_status vti_importance_resume(vt_importance *m, const char *path, vt_error *er
     vt_status status = VT_OK;
     if (access(beside, F_OK) == 0) status = load(m, beside, err);
     if (status == VT_OK) m->resumed = runs_before(m);
-    if (status == VT_OK) status = vti_importance_save_progress(m, path, err);
     free(beside);
     return status;
 }

@@ -11,7 +11,7 @@ enum { SAVE_EVERY_S = 30 };
 
 static uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-/* --- what is there to do ----------------------------------------------------------------------- */
+/* --- what is there to do ---------------------------------------------------------------------- */
 
 vti_run_range vti_importance_runs_of(const vt_importance *m, uint32_t unit)
 {
@@ -64,7 +64,7 @@ static void reckon_work(vt_importance *m)
     }
 }
 
-/* --- computing --------------------------------------------------------------------------------- */
+/* --- computing -------------------------------------------------------------------------------- */
 
 static vt_status check_cancelled(const vt_importance *m, vt_error *err)
 {
@@ -132,7 +132,7 @@ static vt_status rate(vt_importance *m, const vti_window *w, const float *h, dou
                     "the model's logits are not finite numbers; its weights are damaged");
 }
 
-/* --- what the whole model does ----------------------------------------------------------------- */
+/* --- what the whole model does ---------------------------------------------------------------- */
 
 static void add_squares(double *sums, const float *x, size_t stride, uint32_t tokens, uint32_t cols)
 {
@@ -200,7 +200,7 @@ static vt_status run_whole(vt_importance *m, const vti_window *w, double *nll, v
     return VT_OK;
 }
 
-/* --- runs -------------------------------------------------------------------------------------- */
+/* --- runs ------------------------------------------------------------------------------------- */
 
 /* Which part a run is without, and, exact, which of its channels. */
 static const vti_importance_part *part_of(const vt_importance *m, uint32_t unit, uint64_t run)
@@ -216,8 +216,8 @@ static vt_status leave_out(vt_importance *m, const vti_importance_part *part, ui
 {
     uint32_t channel = m->p.exact ? (uint32_t)(run - part->first_channel) : 0;
     if (part->unit == vti_head_unit(m->g)) {
-        uint32_t first = (uint32_t)(part->first_channel -
-                                    m->data->part_at[m->data->first_part[part->unit]].first_channel);
+        const vti_importance_part *head = &m->data->part_at[m->data->first_part[part->unit]];
+        uint32_t first = (uint32_t)(part->first_channel - head->first_channel);
         uint32_t count = m->p.exact ? 1 : part->channels;
         vti_head_prune_columns(&m->head, first + channel, out ? count : 0);
         return VT_OK;

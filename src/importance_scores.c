@@ -14,7 +14,7 @@ static double perplexity(const vt_importance *m, double nll)
     return exp(mean < WORST_NLL ? mean : WORST_NLL);
 }
 
-/* --- what a channel contributes ---------------------------------------------------------------- */
+/* --- what a channel contributes --------------------------------------------------------------- */
 
 /* Adds the squares of the matrix' elements to its columns' sums. `row`: room for one. */
 static void add_column_squares(const vt_importance *m, const vti_tensor *w, uint32_t cols,
@@ -28,7 +28,7 @@ static void add_column_squares(const vt_importance *m, const vti_tensor *w, uint
 
 static uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-/* sums: of the part's channels; of HEAD, whose rows are those of all shards, of all its channels. */
+/* sums: of the part's channels; of HEAD, whose rows are those of all shards, of all channels. */
 static void weigh_columns(const vt_importance *m, const vti_weights *weights, uint32_t unit,
                           uint32_t part, float *row, double *sums)
 {
@@ -48,8 +48,8 @@ static void weigh_columns(const vt_importance *m, const vti_weights *weights, ui
         add_column_squares(m, &u->shard[i]->tensor[VTI_PIECE_ROWS], m->g->hparams.d, row, sums);
 }
 
-/* Turns m->squares into shares of a part: the square of what a channel adds to the unit's output, all
- * together 1. Of channels that add nothing, all have the same. */
+/* Turns m->squares into shares of a part: the square of what a channel adds to the unit's output,
+ * all together 1. Of channels that add nothing, all have the same. */
 static void share(const vti_importance_part *part, double *x)
 {
     double sum = 0;
@@ -97,7 +97,7 @@ static vt_status weigh(vt_importance *m, vt_error *err)
     return status;
 }
 
-/* --- scores ------------------------------------------------------------------------------------ */
+/* --- scores ----------------------------------------------------------------------------------- */
 
 static void score_part(vt_importance *m, const vti_importance_part *part, uint64_t number)
 {
@@ -122,7 +122,8 @@ vt_status vti_importance_finish(vt_importance *m, vt_error *err)
     im->perplexity = perplexity(m, m->whole_nll);
     for (uint32_t unit = 0; unit < im->units; unit++) {
         im->measured[unit] = m->wanted[unit];
-        for (uint32_t i = im->first_part[unit]; m->wanted[unit] && i < im->first_part[unit + 1]; i++) {
+        if (!m->wanted[unit]) continue;
+        for (uint32_t i = im->first_part[unit]; i < im->first_part[unit + 1]; i++) {
             score_part(m, &im->part_at[i], i);
             im->unit[unit] += im->part[i];
         }

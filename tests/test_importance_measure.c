@@ -63,7 +63,7 @@ static test_model shape_of(const char *family)
     return shape;
 }
 
-/* --- measuring --------------------------------------------------------------------------------- */
+/* --- measuring -------------------------------------------------------------------------------- */
 
 static vt_importance_params usual(void)
 {
@@ -109,7 +109,7 @@ static vti_importance *measured(const vt_model *model, const vt_importance_param
     return im;
 }
 
-/* --- the same by sessions ---------------------------------------------------------------------- */
+/* --- the same by sessions --------------------------------------------------------------------- */
 
 typedef struct window {
     const vt_token *tokens;
@@ -198,7 +198,7 @@ static void assert_score(double found, double expected, double whole, const char
                  expected);
 }
 
-/* --- tests ------------------------------------------------------------------------------------- */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 static void parts_as_by_sessions(void **state)
 {
@@ -330,7 +330,7 @@ static void a_part_is_shared_by_contribution(void **state)
     free(file);
 }
 
-/* --- stopping and going on --------------------------------------------------------------------- */
+/* --- stopping and going on -------------------------------------------------------------------- */
 
 static bool count_down(void *user)
 {
@@ -432,7 +432,7 @@ static void progress_of_something_else(void **state)
     free(file);
 }
 
-/* --- what is refused --------------------------------------------------------------------------- */
+/* --- what is refused -------------------------------------------------------------------------- */
 
 static void assert_refused(const vt_model *model, vt_importance_params params, const char *why)
 {

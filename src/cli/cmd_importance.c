@@ -38,7 +38,7 @@ static bool cancelled(void *user)
     return cli_interrupted() || cli_terminated();
 }
 
-/* --- results ----------------------------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------------------------- */
 
 static int print_json(const vt_importance *importance, const vt_importance_stats *stats)
 {
@@ -74,7 +74,7 @@ static int print_table(const vt_importance *importance, const vt_importance_stat
     return CLI_OK;
 }
 
-/* --- measuring --------------------------------------------------------------------------------- */
+/* --- measuring -------------------------------------------------------------------------------- */
 
 static int add_text(vt_importance *importance, const char *text, size_t bytes)
 {
@@ -182,9 +182,9 @@ const cli_command cli_importance = {
     "Measure on a text how much worse the model is without each of its parts, for plans.",
     "importance [-m FILE] --text FILE --task NAME -o FILE [--exact]",
     run,
-    "For every shard, the rise of the perplexity when it is left out. Takes as long as half as many\n"
-    "\"ppl\" on that text as the model has shards: --tokens 2000 gives an idea, 20000 are good. Ctrl-C\n"
-    "saves what was done so far to FILE.progress, from where the same command goes on.",
+    "For every shard, the rise of the perplexity when it is left out: that takes about as long as\n"
+    "\"ppl\" on the text, times half the number of shards. --tokens 2000 gives an idea, 20000 are\n"
+    "good. Ctrl-C saves what was done so far to FILE.progress, from where the same command goes on.",
     "  voltron-run importance -m model.gguf --text notes.txt --task notes -o notes.importance\n"
     "  voltron-run plan -m model.gguf --cluster home.json --importance notes.importance\n",
 };
