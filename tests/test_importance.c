@@ -264,6 +264,36 @@ static void files_are_of_one_model(void **state)
     vti_importance_free(im);
 }
 
+static void the_default_models_file(void **state)
+{
+    (void)state;
+    static float shard[VTI_PLAN_UNITS_MAX][VTI_PLAN_PRUNABLE_MAX];
+    vt_gguf *gguf;
+    vti_hparams hparams;
+    vti_geometry g;
+    vti_model_identity identity;
+    vti_importance *im;
+    vti_plan_importance plan;
+    vt_error err;
+    assert_int_equal(vt_gguf_open("src/assets/stories-4m-f16.gguf", &gguf, &err), VT_OK);
+    assert_int_equal(vti_hparams_read(gguf, &hparams, &err), VT_OK);
+    vti_geometry_init(&g, &hparams, false);
+    vti_model_identity_of(gguf, &identity);
+    vt_gguf_close(gguf);
+    if (vti_importance_load("tests/data/default.importance", &g, &identity, &im, &err) != VT_OK ||
+        vti_importance_for_plan(im, &g, shard, &plan, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_true(!im->exact && im->precision == VTI_PRECISION_F16);
+    assert_true(im->perplexity > 4 && im->perplexity < 8);
+    for (uint32_t p = 0; p < im->parts; p++) {
+        double sum = 0;
+        for (uint32_t c = 0; c < im->part_at[p].channels; c++)
+            sum += im->channel[im->part_at[p].first_channel + c];
+        assert_true(fabs(sum - im->part[p]) < 1e-3 * fabs(im->part[p]) + 1e-6);
+    }
+    vti_importance_free(im);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +302,7 @@ int main(void)
         cmocka_unit_test(the_planner_gets_experts_in_its_numbering),
         cmocka_unit_test(wrong_files_are_told_why),
         cmocka_unit_test(files_are_of_one_model),
+        cmocka_unit_test(the_default_models_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
