@@ -9,8 +9,8 @@
 
 /* argv[0] is the command's name. Returns the exit code. */
 typedef int bench_command(int argc, char **argv);
-bench_command bench_kernels, bench_link, bench_plan, bench_requantize, bench_run, bench_store;
-bench_command bench_swap, bench_synth, bench_tokenize;
+bench_command bench_kernels, bench_link, bench_plan, bench_predict, bench_requantize, bench_run;
+bench_command bench_store, bench_swap, bench_synth, bench_tokenize;
 
 /* Seconds from a clock that only goes forward. */
 double bench_now(void);

@@ -12,6 +12,7 @@ static const struct {
     {"kernels", bench_kernels, "time, GB/s and multiply-accumulates per cycle of every kernel"},
     {"link", bench_link, "what a probe says of loopback, against plain sockets"},
     {"plan", bench_plan, "how long the planner takes, and how good its plans are"},
+    {"predict", bench_predict, "TTFT and TPOT as the planner predicts them, and as they are"},
     {"run", bench_run, "prefill and decode speed of a model, against the read bandwidth"},
     {"synth", bench_synth, "a model file of a published shape with random weights"},
     {"tokenize", bench_tokenize, "how fast text becomes tokens"},
