@@ -7,6 +7,8 @@
 
 #include "../src/model.h"
 
+enum { BATCH_TOKENS = 128 }; /* the default of sessions */
+
 /* --- predicting -------------------------------------------------------------------------------- */
 
 static void place_layers(const predict_row *row, vti_plan *plan)
@@ -58,11 +60,12 @@ vt_status predict_by_plan(const predict_case *c, predict_row *row, vt_error *err
     static vti_plan_cluster cluster;
     static vti_plan plan;
     const vt_session_params defaults = vt_session_params_default();
-    vti_plan_model_params params = {row->context + c->decode_tokens + 2, 128, defaults.kv_type};
+    vti_plan_model_params params = {row->context + c->decode_tokens + 2, BATCH_TOKENS,
+                                    defaults.kv_type};
     VTI_TRY(vti_plan_model_of(c->model->shards, &params, &model, err));
     make_cluster(c, &model, row->processes, &cluster);
     vti_plan_request request = {.cluster = &cluster, .model = &model, .wire = VTI_WIRE_F32,
-                                .prompt_tokens = row->context,
+                                .prompt_tokens = row->context, .batch_tokens = BATCH_TOKENS,
                                 .context_tokens = row->context + c->decode_tokens / 2.0,
                                 .ttft_s = 1e9, .tpot_s = 1e9};
     memset(request.precision, c->precision, sizeof request.precision);

@@ -86,6 +86,7 @@ const char *vti_plan_check_request(const vti_plan_request *r, unsigned *where)
     if (!byte_count(r->prompt_tokens) || r->prompt_tokens < 1 || !byte_count(r->context_tokens) ||
         r->context_tokens < r->prompt_tokens)
         return "the prompt must have at least 1 token and the context as many as the prompt";
+    if (!byte_count(r->batch_tokens)) return "the batch must have a whole number of tokens, or 0";
     if (!(r->ttft_s > 0) || !(r->tpot_s > 0)) return "the QoS times must be above 0";
     for (unsigned d = 0; d < r->cluster->devices && !wrong; d++) {
         *where = d;

@@ -34,6 +34,13 @@ static double unit_tokens(const vti_plan_request *r, vti_plan_phase phase, vti_p
     return phase == VTI_DECODE || kind == VTI_PLAN_HEAD ? 1 : r->prompt_tokens;
 }
 
+/* So many times a unit computes some of its tokens. */
+static double unit_batches(const vti_plan_request *r, double tokens)
+{
+    if (r->batch_tokens == 0 || tokens <= r->batch_tokens) return 1;
+    return (double)(uint64_t)((tokens + r->batch_tokens - 1) / r->batch_tokens);
+}
+
 /* Tokens in the KV cache that a token attends to. Of a prompt the mean: half of it, until it is longer
  * than the window. */
 static double seen_tokens(const vti_plan_request *r, vti_plan_phase phase, double window)
@@ -48,7 +55,7 @@ static double shards_per_s(const plan_work *work)
 {
     double s = work->per_shard;
     if (work->active)
-        s += (work->per_active + work->per_read * vti_smaller(work->tokens, work->shards)) *
+        s += (work->per_active + work->per_read * vti_smaller(work->batch_tokens, work->shards)) *
              work->active / work->shards;
     return 1 / (s > DBL_MIN ? s : DBL_MIN);
 }
@@ -59,11 +66,11 @@ void vti_plan_work(const vti_plan_request *r, vti_plan_phase phase, unsigned u, 
     const vti_plan_class *class_ = vti_plan_class_of(r, u);
     unsigned p = r->precision[u];
     const vti_plan_coefficients *c = &r->cluster->device[device].cost[class_->kind][p][phase];
-    double tokens = unit_tokens(r, phase, class_->kind);
+    double tokens = unit_tokens(r, phase, class_->kind), batches = unit_batches(r, tokens);
     double expert_macs = c->per_mac * tokens * class_->macs;
-    double expert_read = c->per_shard + c->per_weight_byte * class_->weight_bytes[p];
-    *work = (plan_work){.fixed = c->fixed + c->per_value * tokens * class_->input_width,
-                        .tokens = tokens};
+    double expert_read = batches * (c->per_shard + c->per_weight_byte * class_->weight_bytes[p]);
+    *work = (plan_work){.fixed = batches * c->fixed + c->per_value * tokens * class_->input_width,
+                        .tokens = tokens, .batch_tokens = tokens / batches};
     if (class_->kind != VTI_PLAN_MOE) {
         double met = tokens * seen_tokens(r, phase, class_->window);
         work->per_shard = expert_macs + expert_read + c->per_kv_mac * class_->kv_macs * met +
@@ -74,7 +81,7 @@ void vti_plan_work(const vti_plan_request *r, vti_plan_phase phase, unsigned u, 
     work->per_active = expert_macs;
     work->per_read = expert_read;
     work->per_shard = c->per_mac * tokens * class_->always_macs +
-                      c->per_weight_byte * class_->always_bytes[p];
+                      batches * c->per_weight_byte * class_->always_bytes[p];
     work->shards = vti_plan_shards(r, u);
     work->active = class_->active_shards < work->shards ? class_->active_shards : work->shards;
     work->shards_per_s = shards_per_s(work);
@@ -88,7 +95,7 @@ double vti_plan_work_seconds(const plan_work *work, unsigned share)
     /* A device has its part of a token's experts, rounded up: they do not fall evenly. */
     unsigned active = (work->active * share + work->shards - 1) / work->shards;
     return seconds + work->per_active * active +
-           work->per_read * vti_smaller(share, work->tokens * active);
+           work->per_read * vti_smaller(share, work->batch_tokens * active);
 }
 
 /* --- transfers -------------------------------------------------------------------------------- */
@@ -161,18 +168,22 @@ double vti_plan_unit_seconds(const vti_plan_request *r, vti_plan_phase phase, un
            vti_plan_round_seconds(r->cluster, place->home, mask & ~home, false, out);
 }
 
-/* Units come in long alternating runs: what is like two units before takes as long. */
+/* Units come in long alternating runs. */
+bool vti_plan_repeats(const vti_plan_request *r, const vti_plan_place *places, unsigned u)
+{
+    return u > 2 && r->model->unit_class[u] == r->model->unit_class[u - 2] &&
+           r->precision[u] == r->precision[u - 2] &&
+           memcmp(&places[u - 3], &places[u - 1], sizeof *places) == 0 &&
+           memcmp(&places[u - 2], &places[u], sizeof *places) == 0;
+}
+
 double vti_plan_seconds(const vti_plan_request *r, vti_plan_phase phase,
                         const vti_plan_place *places)
 {
     double sum = 0, last[2] = {0};
     for (unsigned u = 0; u < r->model->units; u++) {
-        bool again = u > 2 && r->model->unit_class[u] == r->model->unit_class[u - 2] &&
-                     r->precision[u] == r->precision[u - 2] &&
-                     memcmp(&places[u - 3], &places[u - 1], sizeof *places) == 0 &&
-                     memcmp(&places[u - 2], &places[u], sizeof *places) == 0;
         unsigned holders = u ? vti_plan_holders(&places[u - 1]) : 1;
-        if (!again) last[u % 2] = vti_plan_unit_seconds(r, phase, u, &places[u], holders);
+        if (!vti_plan_repeats(r, places, u)) last[u % 2] = vti_plan_unit_seconds(r, phase, u, &places[u], holders);
         sum += last[u % 2];
     }
     return sum;
@@ -253,7 +264,7 @@ void vti_plan_evaluate(const vti_plan_request *r, vti_plan *plan)
         plan->shortfall_bytes[d] = vti_larger(lacks, 0);
         if (lacks > 0) plan->feasible = false;
     }
-    plan->ttft_s = vti_plan_seconds(r, VTI_PREFILL, plan->place[VTI_PREFILL]);
+    plan->ttft_s = vti_plan_prompt_seconds(r, plan->place[VTI_PREFILL]);
     plan->tpot_s = vti_plan_seconds(r, VTI_DECODE, plan->place[VTI_DECODE]);
     plan->meets_qos = plan->feasible && plan->ttft_s <= r->ttft_s && plan->tpot_s <= r->tpot_s;
 }

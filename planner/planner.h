@@ -101,6 +101,7 @@ typedef struct vti_plan_request {
     uint8_t wire_lowered[VTI_PLAN_UNITS_MAX]; /* but lower by so many steps for this unit's */
     bool replicate_kv;      /* where memory is left when the search is done */
     double prompt_tokens;  /* TTFT is that of a prompt of so many */
+    double batch_tokens;   /* of which so many are computed at once; 0: all */
     double context_tokens; /* TPOT and the KV cache are those at this length */
     double ttft_s, tpot_s; /* the QoS */
 } vti_plan_request;

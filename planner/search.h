@@ -29,7 +29,7 @@ typedef struct plan_work {
     double fixed, per_shard;
     double shards_per_s; /* about; what is per expert evened out */
     double per_active, per_read; /* MoE: per expert that runs, per expert whose weights are read */
-    double tokens;
+    double tokens, batch_tokens; /* in all, and at once */
     unsigned active, shards; /* MoE: of these shards so many are active for a token; else 0 */
 } plan_work;
 
@@ -205,8 +205,15 @@ double vti_plan_round_seconds(const vti_plan_cluster *cluster, unsigned center, 
 /* Everyone in `mask` sends to all others. */
 double vti_plan_exchange_seconds(const vti_plan_cluster *cluster, unsigned mask, double bytes);
 
+/* Of all units, one after the other. */
 double vti_plan_seconds(const vti_plan_request *r, vti_plan_phase phase,
                         const vti_plan_place *places);
+
+/* TTFT: the same in prefill, but for batches of a prompt that are under way at the same time. */
+double vti_plan_prompt_seconds(const vti_plan_request *r, const vti_plan_place *places);
+
+/* Unit u and the one before it are like the two before these: it takes as long as unit u - 2. */
+bool vti_plan_repeats(const vti_plan_request *r, const vti_plan_place *places, unsigned u);
 
 /* Bytes per device: the weights of both places, KV rows by the decode place. */
 void vti_plan_unit_bytes(const vti_plan_request *r, unsigned unit, const vti_plan_place *decode,

@@ -84,6 +84,7 @@ static vt_status set_tokens(vt_plan *plan, const vt_model *model, const vt_plan_
                         "a prompt of %" PRIu32 " tokens does not fit into a context of %" PRIu32,
                         prompt, sizes->context_tokens);
     plan->request.prompt_tokens = prompt;
+    plan->request.batch_tokens = sizes->batch_tokens;
     plan->request.context_tokens = sizes->context_tokens;
     return VT_OK;
 }

@@ -146,6 +146,7 @@ void planner_random(planner_case *c, test_random *random, unsigned devices, unsi
             c->cluster.link[d][e] = c->cluster.link[e][d] = link;
         }
     }
+    c->request.batch_tokens = planner_below(random, 2) ? 1 + planner_below(random, 256) : 0;
 }
 
 /* --- the checker ------------------------------------------------------------------------------ */
@@ -176,6 +177,8 @@ static double compute(const vti_plan_request *r, bool decode, unsigned u, unsign
     const vti_plan_coefficients *c =
         &r->cluster->device[d].cost[class_->kind][p][decode ? VTI_DECODE : VTI_PREFILL];
     double tokens = decode || class_->kind == VTI_PLAN_HEAD ? 1 : r->prompt_tokens;
+    double times = 1;
+    if (!decode && r->batch_tokens > 0) times = fmax(1, ceil(tokens / r->batch_tokens));
     double keys = decode ? rows(r, u) : r->prompt_tokens / 2, window = class_->window;
     if (!decode && window > 0 && window < r->prompt_tokens) /* a triangle, then whole windows */
         keys = (window * window / 2 + window * (r->prompt_tokens - window)) / r->prompt_tokens;
@@ -183,13 +186,15 @@ static double compute(const vti_plan_request *r, bool decode, unsigned u, unsign
     if (class_->kind == VTI_PLAN_MOE) {
         double left = fmax(1, (double)class_->shards - r->pruned_shards);
         work = ceil(fmin(class_->active_shards, left) * share / left - 1e-9);
-        read = fmin(share, tokens * work);
+        read = fmin(share, tokens / times * work);
     }
-    return c->fixed + c->per_value * tokens * class_->input_width + c->per_shard * read +
+    return times * (c->fixed + c->per_shard * read) +
+           c->per_value * tokens * class_->input_width +
            c->per_mac * tokens * (work * class_->macs + share * class_->always_macs) +
            tokens * share * keys *
                (c->per_kv_mac * class_->kv_macs + c->per_kv_byte * class_->kv_bytes) +
-           c->per_weight_byte * (read * class_->weight_bytes[p] + share * class_->always_bytes[p]);
+           times * c->per_weight_byte *
+               (read * class_->weight_bytes[p] + share * class_->always_bytes[p]);
 }
 
 double planner_unit_seconds(const vti_plan_request *r, bool decode, unsigned u,
@@ -326,9 +331,54 @@ static const char *judge_memory(const vti_plan_request *r, const vti_plan *plan,
     return plan->feasible == *fits ? NULL : "feasible";
 }
 
+/* The part of a unit's time that is the wire's. */
+static double wire_seconds(const vti_plan_request *r, unsigned u, const vti_plan_place *place,
+                           unsigned holders)
+{
+    double slowest = 0;
+    for (unsigned d = 0; d < r->cluster->devices; d++)
+        if (place->shares[d]) slowest = fmax(slowest, compute(r, false, u, d, place->shares[d]));
+    return planner_unit_seconds(r, false, u, place, holders) - slowest;
+}
+
+/* What of a prompt goes on behind the first batch: that of what has most to do. Each device, each
+ * airtime group and each single link is looked at by itself. */
+static double bottleneck(const vti_plan_request *r, const vti_plan *plan)
+{
+    double most = 0;
+    for (int what = 0; what < 8 + VTI_PLAN_GROUPS_MAX + 64; what++) {
+        double busy = 0;
+        unsigned holders = 1;
+        for (unsigned u = 0; u + 1 < plan->units; u++) {
+            const vti_plan_place *place = &plan->place[VTI_PREFILL][u];
+            unsigned from = place->from, to = place->home;
+            for (unsigned d = 8; place->home == from && d-- > 0;) /* the lowest other sharer */
+                if (d != from && place->shares[d]) to = d;
+            unsigned group = r->cluster->link[from][to].group;
+            int wire = group ? 7 + (int)group : 8 + VTI_PLAN_GROUPS_MAX + (int)(8 * from + to);
+            if (what < 8 && place->shares[what])
+                busy += compute(r, false, u, (unsigned)what, place->shares[what]);
+            if (what == wire) busy += wire_seconds(r, u, place, holders);
+            holders = holders_after(place);
+        }
+        most = fmax(most, busy);
+    }
+    return most;
+}
+
+/* `in_turn`: of all units, of which HEAD is the last. */
+static double prompt_seconds(const vti_plan_request *r, const vti_plan *plan, double in_turn,
+                             double head)
+{
+    double batches = r->batch_tokens > 0 ? r->prompt_tokens / r->batch_tokens : 1;
+    if (batches <= 1) return in_turn;
+    double later = bottleneck(r, plan) * (batches - 1) / batches;
+    return fmin(in_turn, (in_turn - head) / batches + later + head);
+}
+
 const char *planner_judge(const vti_plan_request *r, const vti_plan *plan)
 {
-    double seconds[VTI_PHASES] = {0};
+    double seconds[VTI_PHASES] = {0}, head = 0;
     bool fits;
     if (plan->units != r->model->units || plan->devices != r->cluster->devices ||
         plan->pruned_shards != r->pruned_shards)
@@ -340,7 +390,10 @@ const char *planner_judge(const vti_plan_request *r, const vti_plan *plan)
             const char *wrong = judge_place(r, u, place, holders);
             if (wrong) return wrong;
             if (plan->precision[u] != r->precision[u]) return "precision";
-            seconds[p] += planner_unit_seconds(r, p == VTI_DECODE, u, place, holders);
+            head = planner_unit_seconds(r, p == VTI_DECODE, u, place, holders);
+            seconds[p] += head;
+            if (p == VTI_PREFILL && u + 1 == plan->units)
+                seconds[p] = prompt_seconds(r, plan, seconds[p], head);
             holders = holders_after(place);
         }
     }

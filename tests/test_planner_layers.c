@@ -157,6 +157,7 @@ static void three_equal(planner_case *c)
     test_random random = {7};
     do planner_random(c, &random, 3, 8, 8, 0);
     while (c->model.classes != 4 || c->request.pruned_shards);
+    c->request.batch_tokens = 0;
     for (unsigned u = 0; u < c->model.units; u++) c->request.precision[u] = VTI_PLAN_I8;
     for (unsigned d = 0; d < 3; d++) {
         c->cluster.device[d] = c->cluster.device[0];
