@@ -404,8 +404,8 @@ typedef struct vt_cluster_params {
                                    is the main one, 1 the first of `devices`. The model has to be
                                    opened with it, too. Carried out so far: whole layers in a row on
                                    each device. NULL: none given */
-    uint32_t ttft_ms, tpot_ms;  /* time to the first token, and per token after it, that is wanted; a
-                                   plan that misses it is a warning. 0: 10 s and 400 ms */
+    uint32_t ttft_ms, tpot_ms;  /* time to the first token, and per token after it, that is wanted;
+                                   a plan that misses it is a warning. 0: 10 s and 400 ms */
     const vt_profile *profile;  /* how fast this device is; NULL: not known, then all devices are
                                    taken to be alike, and a plan goes by memory and links only */
     const char *key_path;       /* file with the cluster key; NULL: none, loopback only */
@@ -442,9 +442,9 @@ typedef struct vt_cluster_prediction {
 
 vt_cluster_params vt_cluster_params_default(void);
 
-/* Connects to the devices, decides who runs which layers and gives each the weights that it does not
- * have yet, to all at the same time. ERR_NETWORK names the device that could not be reached, ERR_MEMORY each
- * device's shortfall and what would help, ERR_BUSY a device that serves another main device,
+/* Connects to the devices, decides who runs which layers and gives each the weights that it does
+ * not have yet, to all at the same time. ERR_NETWORK names the device that could not be reached,
+ * ERR_MEMORY each device's shortfall and what would help, ERR_BUSY a device that serves another main device,
  * ERR_UNSUPPORTED what of a plan cannot be carried out. */
 vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params, vt_cluster **out,
                           vt_error *err);
@@ -458,9 +458,9 @@ vt_status vt_cluster_get_device(const vt_cluster *cluster, size_t index, vt_devi
 
 void vt_cluster_get_prediction(const vt_cluster *cluster, vt_cluster_prediction *out);
 
-/* What runs where, as text for vt_cluster_params.plan_json. Writes at most `capacity` bytes with the
- * NUL; returns the bytes the whole text needs without it, as snprintf does. 0: there is none, as there
- * are too many devices, or no memory. */
+/* What runs where, as text for vt_cluster_params.plan_json. Writes at most `capacity` bytes with
+ * the NUL; returns the bytes the whole text needs without it, as snprintf does. 0: there is none, as
+ * there are too many devices, or no memory. */
 size_t vt_cluster_plan_text(const vt_cluster *cluster, char *buffer, size_t capacity);
 
 /* ---------------------------------------------------------------------------------------------
@@ -968,7 +968,7 @@ typedef struct vt_worker_params {
     uint64_t cache_max_bytes; /* 0: a tenth of what is free on its disk, at most 20 GiB */
     const char *model_path;   /* a GGUF file or a shard store on this device: what it has of a model
                                  need not be sent; or NULL */
-    const vt_profile *profile;  /* how fast this device is, for main devices to plan with; or NULL */
+    const vt_profile *profile; /* how fast this device is, for main devices to plan with; or NULL */
     vt_log log;
     vt_progress progress;     /* while weights arrive; done == total at the end */
 } vt_worker_params;

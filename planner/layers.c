@@ -3,7 +3,7 @@
  *
  * Exact, by dynamic programming over (devices used, the last of them, layers done). Along a run of
  * layers time and memory are differences of prefix sums, so that the best beginning of a run that
- * still fits is the minimum of a sliding window: linear in layers, for every set and last device. */
+ * still fits is the minimum of a sliding window: linear in layers for every set and last device. */
 #include "search.h"
 
 #include <string.h>

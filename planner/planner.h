@@ -182,8 +182,8 @@ size_t vti_plan_scratch_bytes(void);
 bool vti_plan_search(const vti_plan_request *request, vti_plan_search_kind kind,
                      const vti_plan *incumbent, void *scratch, vti_plan *plan);
 
-/* VTI_SEARCH_LAYERS among the splits that use all of `devices`, a bit each: what it would cost not to
- * leave one out. False, and *plan is nothing, if none fits. */
+/* VTI_SEARCH_LAYERS among the splits that use all of `devices`, a bit each: what it would cost not
+ * to leave one out. False, and *plan is nothing, if none fits. */
 bool vti_plan_search_layers_with(const vti_plan_request *request, unsigned devices, void *scratch,
                                  vti_plan *plan);
 

@@ -248,8 +248,8 @@ void vti_plan_baseline_prefill(const vti_plan_request *r, vti_plan_search_kind k
 
 /* --- layers.c --------------------------------------------------------------------------------- */
 
-/* Fills the places of both phases with the best that fit and use the devices of `with` (a bit each).
- * False if none fit; the places then are the nearest ones, if wanted. */
+/* Fills the places of both phases with the best that fit and use the devices of `with` (a bit
+ * each). False if none fit; the places then are the nearest ones, if wanted. */
 bool vti_plan_layers(plan_layers *l, const vti_plan_request *r, unsigned with, bool nearest,
                      vti_plan *plan);
 

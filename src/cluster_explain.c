@@ -135,7 +135,8 @@ vt_status vti_cluster_explain_shortfall(const vt_cluster *c, const vti_cluster_p
         uint32_t context = context_that_fits(c, other, scratch);
         vti_precision precision = precision_that_fits(c, other, scratch);
         if (context) add(&t, "a context of %" PRIu32 " tokens, or ", context);
-        if (precision < VTI_PRECISION_COUNT) add(&t, "precision %s, or ", vti_precision_name(precision));
+        if (precision < VTI_PRECISION_COUNT)
+            add(&t, "precision %s, or ", vti_precision_name(precision));
         add(&t, "another device with %.1f MiB", mib(another_device(p)));
     } else {
         add(&t, "a plan with fewer layers there, or no plan, so that one is made");
@@ -201,7 +202,7 @@ void vti_cluster_explain(vt_cluster *c, const vti_cluster_plan *p, void *scratch
     }
     free(with);
     vti_log(&c->log, VT_LOG_INFO,
-            "plan: about %.2f s to the first token of a prompt of %.0f, then %.2f ms per token at a "
-            "context of %.0f", p->plan.ttft_s, p->request.prompt_tokens, p->plan.tpot_s * 1e3,
+            "plan: about %.2f s to the first token of a prompt of %.0f, then %.2f ms per token at "
+            "a context of %.0f", p->plan.ttft_s, p->request.prompt_tokens, p->plan.tpot_s * 1e3,
             p->request.context_tokens);
 }

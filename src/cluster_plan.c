@@ -57,8 +57,8 @@ static void add_pages(const vt_cluster *c, vti_precision precision, vti_plan_mod
     for (unsigned k = 0; k < out->classes; k++) out->class_[k].shared_bytes += (double)more[k];
 }
 
-/* What a device takes besides weights and KV cache: scratch, or before that two blocks while weights
- * travel, and the rest of a page of each region of weights. */
+/* What a device takes besides weights and KV cache: scratch, or before that two blocks while
+ * weights travel, and the rest of a huge page in each region of weights. */
 static void set_scratch(const vt_cluster *c, uint32_t context_tokens, vti_precision precision,
                         vti_cluster_plan *p)
 {
@@ -212,7 +212,8 @@ static vt_status check_given(const vt_cluster *c, const vti_plan *plan, vt_error
     vti_unit_name(g, vti_unit_of_plan(g, u), name, sizeof name);
     return vti_fail(err, VT_ERR_UNSUPPORTED,
                     "the plan's %s %s; what can be carried out so far are whole layers in a row on "
-                    "each device, the first ones on the main device, which has EMBED and HEAD",
+                    "each device, the first ones on the main device, which has EMBED and HEAD "
+                    "(plans of the planner \"layers\")",
                     name, wrong);
 }
 

@@ -26,8 +26,8 @@ static const vti_profile *profile_of(const vt_cluster *c, unsigned d)
     return c->devices[d - 1].offer.has_profile ? &c->devices[d - 1].offer.profile : NULL;
 }
 
-/* Times can only be compared if all are measured: a device without a profile is taken to be like the
- * main device, or if that has none, all are like one another. */
+/* Times can only be compared if all are measured: a device without a profile is taken to be like
+ * the main device, or if that has none, all are like one another. */
 void vti_cluster_set_speed(const vt_cluster *c, unsigned d, const vti_plan_model *model,
                            vti_plan_device *out)
 {

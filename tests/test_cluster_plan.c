@@ -77,7 +77,8 @@ static void open_well(const vt_model *model, const test_worker *workers, size_t 
                       vt_cluster_params params, vt_cluster **out)
 {
     vt_error err;
-    if (open_cluster(model, workers, count, params, out, &err) != VT_OK) fail_msg("%s", err.message);
+    if (open_cluster(model, workers, count, params, out, &err) != VT_OK)
+        fail_msg("%s", err.message);
 }
 
 static vt_device_info device(const vt_cluster *cluster, size_t index)
@@ -218,7 +219,7 @@ static void qos_that_is_missed_is_said(void **state)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Whatever the budgets: what is planned can be loaded and run, and what cannot says what is short. */
+/* Whatever the budgets: what is planned can be loaded and run; else it is said what is short. */
 static void what_is_planned_fits(void **state)
 {
     (void)state;
@@ -231,7 +232,8 @@ static void what_is_planned_fits(void **state)
         vt_error err;
         for (int w = 0; w < 2; w++)
             workers[w] = start((4ull << 20) + test_random_u64(&random) % (8 << 20), NULL);
-        vt_model *model = open_model((4ull << 20) + test_random_u64(&random) % (9 << 20), NULL, NULL);
+        uint64_t here = (4ull << 20) + test_random_u64(&random) % (9 << 20);
+        vt_model *model = open_model(here, NULL, NULL);
         vt_status status = open_cluster(model, workers, 2, vt_cluster_params_default(), &cluster,
                                         &err);
         if (status == VT_OK) {
@@ -305,6 +307,12 @@ static char *text_of(const vt_cluster *cluster)
     return text;
 }
 
+static void has_split(const vt_cluster *cluster, const uint32_t *split)
+{
+    for (size_t i = 0; i <= WORKERS; i++)
+        assert_int_equal(device(cluster, i).layer_count, split[i]);
+}
+
 static void plans_are_carried_out_again(void **state)
 {
     (void)state;
@@ -323,7 +331,7 @@ static void plans_are_carried_out_again(void **state)
     params.plan_json = plan;
     model = open_model(0, NULL, plan);
     open_well(model, workers, WORKERS, params, &cluster);
-    for (size_t i = 0; i <= WORKERS; i++) assert_int_equal(device(cluster, i).layer_count, split[i]);
+    has_split(cluster, split);
     assert_non_null(strstr(device(cluster, 2).left_out, "the plan"));
     tells_the_same(model, cluster);
     char *again = text_of(cluster);
@@ -334,7 +342,7 @@ static void plans_are_carried_out_again(void **state)
     model = open_model(0, NULL, again);
     params.plan_json = again;
     open_well(model, workers, WORKERS, params, &cluster);
-    for (size_t i = 0; i <= WORKERS; i++) assert_int_equal(device(cluster, i).layer_count, split[i]);
+    has_split(cluster, split);
     vt_cluster_close(cluster);
     vt_model_close(model);
     free(plan);
@@ -352,8 +360,8 @@ static void change(char *text, const char *after, const char *old, const char *r
     memcpy(at, replacement, strlen(replacement));
 }
 
-static void refuse(const vt_model *model, const test_worker *workers, size_t count, const char *plan,
-                   vt_status expected, const char *message)
+static void refuse(const vt_model *model, const test_worker *workers, size_t count,
+                   const char *plan, vt_status expected, const char *message)
 {
     vt_cluster_params params = vt_cluster_params_default();
     vt_cluster *cluster;

@@ -86,7 +86,8 @@ static void as_good_as_the_best_of_all(void **state)
         double best = try_layer(&c, &other, 0, 0, 1);
         assert_int_equal(fits, best < INFINITY);
         if (!fits) continue;
-        if (fabs(plan.tpot_s / best - 1) > 1e-9) fail_msg("case %u: %g s, not %g", i, plan.tpot_s, best);
+        if (fabs(plan.tpot_s / best - 1) > 1e-9)
+            fail_msg("case %u: %g s, not %g", i, plan.tpot_s, best);
         fitting++, apart += device[0] != plan.place[VTI_DECODE][c.model.units - 2].home;
     }
     print_message("%u of %u fit, %u over several devices\n", fitting, cases, apart);

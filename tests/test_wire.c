@@ -308,7 +308,8 @@ static void late_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(assignment), cmocka_unit_test(offer), cmocka_unit_test(parts_of_a_block), cmocka_unit_test(refusal),
+        cmocka_unit_test(assignment), cmocka_unit_test(offer),
+        cmocka_unit_test(parts_of_a_block), cmocka_unit_test(refusal),
         cmocka_unit_test(writer_is_bounded), cmocka_unit_test(strangers),
         cmocka_unit_test(main_device_in_order), cmocka_unit_test(blocks), cmocka_unit_test(steps),
         cmocka_unit_test(late_steps), cmocka_unit_test(steps_and_sessions),

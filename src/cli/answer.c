@@ -128,8 +128,8 @@ static json_t *devices_json(const cli_compute *c)
     for (size_t i = 0; i < count; i++) {
         if (vt_cluster_get_device(c->cluster, i, &info) != VT_OK) continue;
         json_array_append_new(
-            list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:s*}", "address", info.address, "first_layer",
-                            (json_int_t)info.first_layer, "layers", (json_int_t)info.layer_count,
+            list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:s*}", "address", info.address,
+                            "first_layer", (json_int_t)info.first_layer, "layers", (json_int_t)info.layer_count,
                             "weight_bytes", (json_int_t)info.weight_bytes, "busy_s",
                             (double)info.busy_ns / 1e9, "left_out", info.left_out));
     }

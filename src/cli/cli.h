@@ -90,8 +90,8 @@ const char *cli_path_name(const char *path);
 /* Whole file, or stdin for "-"; malloc'd and NUL-terminated. NULL after a line on stderr. */
 char *cli_read_file(const char *path, size_t *bytes);
 
-/* Writes a text; "-": to standard output. A file that begins otherwise is not replaced. An exit code
- * after an error line. */
+/* Writes a text; "-": to standard output. A file that begins otherwise is not replaced. An exit
+ * code after an error line. */
 int cli_save_text(const char *path, const char *text);
 
 /* JSON array of token ids, or ids separated by white space. NULL after a line on stderr. */
@@ -211,8 +211,8 @@ typedef struct cli_compute {
 /* Fills the defaults. */
 void cli_compute_init(cli_compute *compute);
 
-/* The parts of the next one: devices that are to take part, before anything has threads; the cluster,
- * if any; --save-plan. */
+/* The parts of the next one: devices that are to take part, before anything has threads; the
+ * cluster, if any; --save-plan. */
 int cli_start_devices(cli_compute *compute);
 int cli_open_devices(cli_compute *compute, const char *plan_json);
 int cli_save_plan(const cli_compute *compute);
