@@ -18,6 +18,7 @@ int test_cli_set_up(void **state)
     if (!mkdtemp(folder)) return -1;
     snprintf(cache, sizeof cache, "%s/cache", folder);
     setenv("XDG_CACHE_HOME", cache, 1);
+    setenv("VOLTRON_NO_PROFILE", "1", 1); /* takes seconds */
     return setenv("XDG_STATE_HOME", folder, 1);
 }
 

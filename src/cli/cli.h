@@ -127,6 +127,11 @@ void cli_cache_free(cli_cache *cache);
  * was. */
 vt_profile *cli_profile(cli_cache *cache, uint32_t threads, int *code);
 
+/* The same for those who can do without: *out is NULL if `none` or VOLTRON_NO_PROFILE is set, or if
+ * none is cached and `measure` is false. That it is measured is said. */
+int cli_profile_to_plan(cli_cache *cache, uint32_t threads, bool none, bool measure,
+                        vt_profile **out);
+
 /* Its parts. NULL: there is none. */
 vt_profile *cli_profile_cached(cli_cache *cache, uint32_t threads);
 char *cli_profile_path(cli_cache *cache, uint32_t threads); /* to be freed; NULL: no cache */
@@ -154,7 +159,7 @@ typedef struct cli_compute {
     uint32_t local;      /* device processes on this machine, this one included; 0: off */
     uint32_t threads;    /* 0: default */
     uint64_t memory_bytes; /* 0: what the system has to spare */
-    bool verbose;
+    bool verbose, no_profile;
     cli_cache cache;
     vt_session_params session;
     /* filled by cli_open_compute */
@@ -200,6 +205,8 @@ typedef struct cli_compute {
     {"split", 0, CLI_STRING, &(c).split, 0, 0, "A,B,…|even",                                       \
      "instead: layers of this device, then of each worker (without the first number\n"            \
      "                                 this device only embeds and samples), or even shares"},      \
+    {"no-profile", 0, CLI_FLAG, &(c).no_profile, 0, 0, NULL,                                       \
+     "plan without knowing how fast this device is, which is measured once otherwise"},            \
     {"save-plan", 0, CLI_STRING, &(c).save_plan_path, 0, 0, "FILE",                                \
      "write what runs where to FILE, for --plan"},                                                 \
     {"local", 0, CLI_U32, &(c).local, 1, 64, "N",                                                  \

@@ -53,6 +53,8 @@ static int serve(const vt_worker_params *params)
 
 static int run(int argc, char **argv)
 {
+    bool no_profile = false;
+    vt_profile *profile;
     cli_compute defaults;
     cli_cache cache = {.max_bytes = CLI_CACHE_USUAL};
     cli_progress progress = {0};
@@ -69,6 +71,9 @@ static int run(int argc, char **argv)
          "lend at most this much, e.g. 1.5G (default: what is free)"},
         {"model", 'm', CLI_STRING, &params.model_path, 0, 0, "FILE",
          "a model on this device: its weights need not be sent"},
+        {"no-profile", 0, CLI_FLAG, &no_profile, 0, 0, NULL,
+         "tell main devices nothing about this device's speed, which is measured once\n"
+         "                                 otherwise; they then take it to be like themselves"},
         CLI_CACHE_OPTIONS(cache),
         {"threads", 'T', CLI_U32, &params.threads, 1, 1024, "N",
          "threads that compute (default: one per big core)"},
@@ -80,7 +85,10 @@ static int run(int argc, char **argv)
     if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
     params.cache_path = cli_cache_path(&cache);
     params.cache_max_bytes = cli_cache_max_bytes(&cache);
-    code = serve(&params);
+    code = cli_profile_to_plan(&cache, params.threads, no_profile, true, &profile);
+    params.profile = profile;
+    if (code == CLI_OK) code = serve(&params);
+    vt_profile_close(profile);
     cli_cache_free(&cache);
     return code;
 }

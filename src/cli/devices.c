@@ -102,12 +102,24 @@ void cli_free_devices(cli_compute *c)
     c->wanted = NULL;
 }
 
+/* Only a plan needs to know how fast this device is; one that is given already only to predict. */
+static int get_profile(cli_compute *c, bool has_plan, vt_profile **out)
+{
+    const cli_devices *d = c->wanted;
+    bool none = c->no_profile || c->local || d->evenly || d->split_count ||
+                d->count >= VT_PLAN_DEVICES_MAX;
+    return cli_profile_to_plan(&c->cache, c->threads, none, !has_plan, out);
+}
+
 int cli_open_devices(cli_compute *c, const char *plan_json)
 {
     const cli_devices *d = c->wanted;
     if (!d->count && !d->split_count) return CLI_OK;
     cli_progress progress;
     vt_error err;
+    vt_profile *profile;
+    int code = get_profile(c, plan_json != NULL, &profile);
+    if (code != CLI_OK) return code;
     vt_cluster_params params = vt_cluster_params_default();
     params.devices = d->names;
     params.device_count = (size_t)d->count;
@@ -115,6 +127,7 @@ int cli_open_devices(cli_compute *c, const char *plan_json)
     params.split_count = (size_t)d->split_count;
     params.split_evenly = d->evenly;
     params.plan_json = d->split_count || d->evenly ? NULL : plan_json;
+    params.profile = profile;
     params.key_path = c->local ? NULL : c->key_path;
     params.context_tokens = c->session.context_tokens;
     params.batch_tokens = c->session.batch_tokens;
@@ -127,6 +140,7 @@ int cli_open_devices(cli_compute *c, const char *plan_json)
     cli_progress_begin(&c->loading);
     vt_status status = vt_cluster_open(c->model, &params, &c->cluster, &err);
     cli_progress_end(&progress);
+    vt_profile_close(profile);
     return status == VT_OK ? CLI_OK : cli_fail(&err);
 }
 

@@ -91,3 +91,19 @@ vt_profile *cli_profile(cli_cache *cache, uint32_t threads, int *code)
         *code = status == VT_ERR_CANCELLED ? 130 : cli_fail(&err);
     return profile;
 }
+
+int cli_profile_to_plan(cli_cache *cache, uint32_t threads, bool none, bool measure,
+                        vt_profile **out)
+{
+    const char *off = getenv("VOLTRON_NO_PROFILE");
+    int code = CLI_OK;
+    *out = NULL;
+    if (none || (off && *off)) return CLI_OK;
+    *out = cli_profile_cached(cache, threads);
+    if (*out || !measure) return CLI_OK;
+    fprintf(stderr, "%smeasuring how fast this device is, once (--no-profile: never)%s\n", cli_dim(),
+            cli_plain());
+    *out = cli_profile(cache, threads, &code);
+    cli_cancel_on_interrupt(NULL); /* Ctrl-C as ever */
+    return cli_interrupted() ? code : CLI_OK; /* what went wrong was said; it goes on without */
+}
