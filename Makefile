@@ -53,7 +53,7 @@ LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(MODULES))
 # Only what is used: a library that is merely named would still be loaded, and OpenBLAS starts threads.
 LIBS       := -Wl,--as-needed $(shell $(PKG_CONFIG) --libs $(MODULES)) -lm
 ifdef STATIC
-# Debian's static libuv has a name of its own; gfortran is for LAPACK, of which nothing is used.
+# Debian's static libuv has a name of its own; gfortran is for parts of LAPACK that are not used.
 STATIC_LIBS := $(shell $(PKG_CONFIG) --static --libs $(MODULES))
 LIBS       := -static $(filter-out -lgfortran,$(patsubst -luv,-l:libuv_a.a,$(STATIC_LIBS))) -lm
 endif
@@ -71,7 +71,8 @@ say        = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
 KERNEL_SRC := $(wildcard kernels/*.c) \
               $(if $(filter x86_64,$(ARCH)),$(wildcard kernels/x86/*.c)) \
               $(if $(filter aarch64,$(ARCH)),$(wildcard kernels/neon/*.c kernels/neon/*.S))
-LIB_SRC    := $(KERNEL_SRC) $(wildcard planner/*.c net/*.c src/*.c src/families/*.c src/tokenizer/*.c)
+LIB_SRC    := $(KERNEL_SRC) \
+              $(wildcard planner/*.c net/*.c src/*.c src/*.S src/families/*.c src/tokenizer/*.c)
 CLI_SRC    := $(wildcard src/cli/*.c src/cli/*.S)
 BENCH_SRC  := $(wildcard bench/*.c)
 TEST_SRC   := $(wildcard tests/test_*.c)
@@ -216,6 +217,7 @@ $(OUT)/%.o: %.S Makefile
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(EXTRA) -MMD -MP -c $< -o $@
 
 $(OUT)/src/cli/default_model.o: src/assets/stories-4m-f16.gguf
+$(OUT)/src/devices_asset.o: src/assets/devices.json
 
 $(LIB): $(LIB_OBJ)
 	$(call say,AR,$@)

@@ -352,6 +352,22 @@ typedef struct vt_profile_info {
 
 void vt_profile_get_info(const vt_profile *profile, vt_profile_info *out);
 
+/* Classes of devices that are known from published figures, for planning without having them. */
+typedef struct vt_device_class {
+    char name[32];  /* "pixel-5" */
+    char title[64]; /* "Pixel 5 (Snapdragon 765G)" */
+    char group[16]; /* "phone", "tablet", "automotive", "watch", "board", "iot", "laptop" */
+    uint64_t memory_bytes;
+} vt_device_class;
+
+size_t vt_device_class_count(void);
+
+/* Class `index` (< count). VT_ERR_ARGUMENT past the end. */
+vt_status vt_device_class_get(size_t index, vt_device_class *out);
+
+/* What a device of that class would be measured as, worked out. ERR_ARGUMENT names all classes. */
+vt_status vt_profile_of_class(const char *name, vt_profile **out, vt_error *err);
+
 typedef enum vt_unit_kind {
     VT_UNIT_ATTN, VT_UNIT_FFN, VT_UNIT_MOE, VT_UNIT_HEAD,
     VT_UNIT_KIND_COUNT

@@ -68,6 +68,25 @@ static void print_table(const vt_profile *profile)
         printf("\non shapes that were not fitted: %.1f %%\n", 100 * info.accuracy);
 }
 
+static int print_classes(void)
+{
+    printf("%s%-22s %-12s %7s %8s  %s%s\n", cli_bold(), "class", "group", "RAM", "GB/s", "device",
+           cli_plain());
+    for (size_t i = 0; i < vt_device_class_count(); i++) {
+        vt_device_class c;
+        vt_profile *profile;
+        vt_profile_info info;
+        vt_error err;
+        vt_device_class_get(i, &c);
+        if (vt_profile_of_class(c.name, &profile, &err) != VT_OK) return cli_fail(&err);
+        vt_profile_get_info(profile, &info);
+        printf("%-22s %-12s %7s %8.1f  %s\n", c.name, c.group, cli_bytes(c.memory_bytes),
+               info.bytes_per_s * 1e-9, c.title);
+        vt_profile_close(profile);
+    }
+    return CLI_OK;
+}
+
 static int print_json(const vt_profile *profile)
 {
     size_t bytes = vt_profile_text(profile, NULL, 0) + 1;
@@ -148,7 +167,10 @@ static int get(profile_options *o)
 {
     vt_profile *profile = NULL;
     int code = CLI_OK;
-    if (!o->force && !o->trial) profile = cli_profile_cached(&o->cache, o->threads);
+    vt_error err;
+    if (o->class_name && vt_profile_of_class(o->class_name, &profile, &err) != VT_OK)
+        return cli_fail(&err);
+    if (!profile && !o->force && !o->trial) profile = cli_profile_cached(&o->cache, o->threads);
     if (!profile) code = measure(o, &profile);
     if (code == CLI_OK && o->check) code = check(o, profile);
     if (code == CLI_OK) code = show(o, profile);
@@ -167,6 +189,9 @@ static int run(int argc, char **argv)
         {"force", 0, CLI_FLAG, &o.force, 0, 0, NULL, "measure anew what is in the cache"},
         {"output", 'o', CLI_STRING, &o.output, 0, 0, "FILE", "write the profile as JSON"},
         {"json", 0, CLI_FLAG, &o.json, 0, 0, NULL, "print it as JSON"},
+        {"list", 0, CLI_FLAG, &o.list, 0, 0, NULL, "list the classes of devices that are known"},
+        {"class", 0, CLI_STRING, &o.class_name, 0, 0, "NAME",
+         "of a device of that class, from published figures, instead of this one"},
         {"where", 0, CLI_FLAG, &o.where, 0, 0, NULL, "only say which file keeps it"},
         {"trial", 0, CLI_FLAG, &o.trial, 0, 0, NULL,
          "everything once, in a moment: only whether it works; is not kept"},
@@ -177,7 +202,7 @@ static int run(int argc, char **argv)
     };
     int code = cli_parse(&cli_profile_command, options, argc, argv, NULL, NULL);
     if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
-    code = o.where ? print_place(&o) : get(&o);
+    code = o.list ? print_classes() : o.where ? print_place(&o) : get(&o);
     cli_cache_free(&o.cache);
     return code;
 }
@@ -185,7 +210,7 @@ static int run(int argc, char **argv)
 const cli_command cli_profile_command = {
     "profile",
     "Measure how fast this device computes, for planning (some seconds; then it is kept).",
-    "profile [--check] [-T N] [--json] [-o FILE] [--force]",
+    "profile [--check] [-T N] [--json] [-o FILE] [--force] [--list]",
     run,
     "What a unit costs is fitted to measurements of the code that runs models: see\n"
     "docs/profile.md. Nothing else should be running meanwhile.\n",
