@@ -6,6 +6,7 @@
 
 #include "../net/address.h"
 #include "cluster_links.h"
+#include "device_class.h"
 #include "json_fields.h"
 
 enum { NETWORK_NAME_MAX = 32 };
@@ -72,6 +73,22 @@ static vt_status read_profile(cluster_reader *r, const json_t *object, vti_clust
                                       r->at.object, why.message);
 }
 
+static vt_status read_class(cluster_reader *r, const json_t *object, vti_cluster_device *device,
+                            vti_plan_device *out)
+{
+    uint64_t memory;
+    vt_error why;
+    VTI_TRY(vti_json_text(&r->at, object, "class", sizeof device->kind, device->kind));
+    vt_status status = vti_device_class(device->kind, &device->profile, &memory, &why);
+    if (status != VT_OK)
+        return vti_fail(r->at.err, VT_ERR_FORMAT, "%s, %s, \"class\": %s", r->at.file, r->at.object,
+                        why.message);
+    device->has_profile = true;
+    /* Half of it is the system's and other programs'. */
+    out->memory_bytes = (double)(memory / 2);
+    return VT_OK;
+}
+
 static vt_status read_compute(cluster_reader *r, json_t *object, vti_cluster_device *device,
                               vti_plan_device *out)
 {
@@ -83,6 +100,7 @@ static vt_status read_compute(cluster_reader *r, json_t *object, vti_cluster_dev
         given = ways[i];
     }
     if (!given) return vti_json_bad(&r->at, "class", "there (or \"profile\", or \"compute\")");
+    if (strcmp(given, "class") == 0) return read_class(r, object, device, out);
     if (strcmp(given, "profile") == 0) return read_profile(r, object, device);
     strcpy(device->kind, "given");
     return read_rates(&r->at, json_object_get(object, "compute"), out);

@@ -170,7 +170,8 @@ static vt_status keep(const sweep *s, const setting *at, vti_plan_phase phase, u
     const vti_geometry *g = &at->bed->model->geometry;
     const uint32_t units[3] = {0, 1, vti_head_unit(g)};
     for (unsigned i = 0; i < 3; i++) {
-        vti_plan_request r = {.prompt_tokens = tokens, .context_tokens = tokens};
+        vti_plan_request r = {.prompt_tokens = tokens, .context_tokens = tokens,
+                              .batch_tokens = BATCH_TOKENS};
         unsigned unit = vti_plan_unit_of(g, units[i]);
         vti_profile_sample sample = {
             .kind = at->bed->plan.class_[at->bed->plan.unit_class[unit]].kind,
