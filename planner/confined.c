@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { FEW_SPREADS = 64, SEVERAL_SPREADS = 512, TINY_MODEL = 8 };
+
 static bool fits(const plan_search *s, const vti_plan_place *places)
 {
     double used[VTI_PLAN_DEVICES_MAX] = {0}, bytes[2][VTI_PLAN_DEVICES_MAX];
@@ -138,6 +140,35 @@ static void improve_best(plan_search *s)
     }
 }
 
+/* Where memory is full no shard fits anywhere else: moves some all the same, and lets the repair find
+ * what gives way to them. True if that gave a better plan. */
+static bool push(plan_search *s, unsigned unit, unsigned from, unsigned to, unsigned shards)
+{
+    double before = s->best_s;
+    memcpy(&s->draft[1], &s->best[1], (s->units - 1) * sizeof *s->draft);
+    uint16_t *shares = s->draft[unit].shares;
+    shares[from] = (uint16_t)(shares[from] - shards);
+    shares[to] = (uint16_t)(shares[to] + shards);
+    repair_draft(s);
+    return s->best_s < before;
+}
+
+static void push_all(plan_search *s)
+{
+    enum { SWEEPS = 2 };
+    for (unsigned sweep = 0, better = 1; sweep < SWEEPS && better; sweep++) {
+        better = 0;
+        for (unsigned u = 1; u < s->units; u++)
+            for (unsigned from = 0; from < s->devices; from++)
+                for (unsigned to = 0; to < s->devices; to++) {
+                    unsigned have = s->best[u].shares[from];
+                    if (from == to || have == 0 || !(s->usable >> to & 1)) continue;
+                    if (push(s, u, from, to, have)) better = 1;
+                    else if (have > 1 && push(s, u, from, to, 1)) better = 1;
+                }
+    }
+}
+
 static void try_fill(plan_search *s)
 {
     if (!vti_plan_fill(s, 1, s->draft)) return;
@@ -160,6 +191,10 @@ static void try_everything(plan_search *s)
     }
     try_fill(s);
     improve_best(s);
+    if (s->best_s < NEVER) push_all(s);
+    if (s->units > TINY_MODEL || s->complete) return;
+    vti_plan_add_uneven(s, SEVERAL_SPREADS); /* with so good a plan, most labels are dropped at once */
+    if (vti_plan_labels(s) && s->complete) s->bound_s = s->best_s;
 }
 
 static void try_mixture(plan_search *s, bool hasty)
@@ -173,7 +208,7 @@ static void try_mixture(plan_search *s, bool hasty)
 void vti_plan_confined_decode(plan_search *s, const vti_plan *incumbent)
 {
     if (hopeless(s)) return;
-    vti_plan_add_uneven(s);
+    vti_plan_add_uneven(s, FEW_SPREADS);
     if (incumbent) try_incumbent(s, incumbent);
     if (s->enough_s > 0) try_mixture(s, true);
     if (vti_plan_is_enough(s) || vti_plan_is_vain(s)) return;

@@ -149,7 +149,10 @@ typedef struct vti_plan {
      * these are copied to the first other owner (vti_plan_replica_of). */
     uint8_t replica[VTI_PLAN_UNITS_MAX];
     double ttft_s, tpot_s;
-    double bound_s; /* dp: no plan that fits has a lower TPOT; 0: not known */
+    /* dp: no mixture of the plans it tries that fits has a lower TPOT; 0: not known. Exact where
+     * there is a proof; otherwise a plan of other spreads may be faster by what rounding to whole
+     * shards costs. */
+    double bound_s;
     double memory_bytes[VTI_PLAN_DEVICES_MAX]; /* scratch included; 0 for a device left out */
     double shortfall_bytes[VTI_PLAN_DEVICES_MAX];
     bool feasible;  /* no shortfall */

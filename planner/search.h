@@ -265,8 +265,9 @@ bool vti_plan_balance(const plan_work *work, unsigned devices, unsigned shards, 
 void vti_plan_begin(plan_search *s, const vti_plan_request *r, vti_plan_phase phase);
 /* Prefill: groups by what decode has where; what it holds is free, the budget is what is left. */
 void vti_plan_confine(plan_search *s, const vti_plan_place *decode);
-/* Adds the spreads that are not balanced, if there are few. */
-void vti_plan_add_uneven(plan_search *s);
+/* Adds the spreads that are not balanced, where there are no more than `most`; s->complete says
+ * whether these are all. */
+void vti_plan_add_uneven(plan_search *s, unsigned most);
 /* Finds or adds an option of a group; OPTIONS_MAX if there is no room for it. */
 unsigned vti_plan_add_option(plan_search *s, unsigned group, const uint16_t *shares);
 

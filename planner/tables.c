@@ -381,14 +381,13 @@ static bool deal(plan_search *s, plan_group *g, unsigned device, unsigned left, 
     return all;
 }
 
-void vti_plan_add_uneven(plan_search *s)
+void vti_plan_add_uneven(plan_search *s, unsigned most)
 {
-    enum { FEW = 64 };
     s->complete = true;
     for (unsigned i = 0; i < s->groups; i++) {
         plan_group *g = &s->group[i];
         uint16_t shares[VTI_PLAN_DEVICES_MAX] = {0};
-        s->complete &= ways(g->shards, bits(s->usable), FEW) <= FEW && move_options(s, g) &&
+        s->complete &= ways(g->shards, bits(s->usable), most) <= most && move_options(s, g) &&
                        deal(s, g, 0, g->shards, shares);
     }
 }

@@ -206,7 +206,7 @@ static void more_never_hurts(void **state)
     planner_case c;
     static vti_plan before, after;
     unsigned cases = planner_cases(10000), compared = 0, slower = 0;
-    double sum = 0;
+    double sum = 0, worst = 0;
     for (unsigned i = 0; i < cases; i++) {
         random_case(&c, &random, i % 4 * 0.4);
         if (!plan_with(&c, VTI_SEARCH_DP, &before)) continue;
@@ -215,15 +215,16 @@ static void more_never_hurts(void **state)
         if (!vti_plan_search(&c.request, VTI_SEARCH_DP, &before, scratch, &after) ||
             after.tpot_s > before.tpot_s * (1 + 1e-12))
             fail_msg("case %u: slower than the plan in force", i);
-        plan_with(&c, VTI_SEARCH_DP, &after);
+        if (!plan_with(&c, VTI_SEARCH_DP, &after)) fail_msg("case %u: none is found any more", i);
         double loss = after.tpot_s / before.tpot_s - 1;
         if (loss <= 1e-12) continue;
         if (after.proof) fail_msg("case %u: proven, but slower by %g", i, loss);
         slower++, sum += loss;
+        worst = loss > worst ? loss : worst;
     }
-    print_message("searched anew: %u of %u slower, by %.2f %% in the mean\n", slower, compared,
-                  slower ? 100 * sum / slower : 0);
-    assert_true(slower <= compared / 100);
+    print_message("searched anew: %u of %u slower, by %.2f %% in the mean, %.2f %% at worst\n",
+                  slower, compared, slower ? 100 * sum / slower : 0, 100 * worst);
+    assert_true(slower <= 2 + compared / 400 && worst < 0.5);
 }
 
 /* --- the best there is ------------------------------------------------------------------------ */
