@@ -107,7 +107,7 @@ static void same_bits_everywhere(void **state)
         const unsigned char *bytes = (const unsigned char *)&plan;
         for (size_t b = 0; b < sizeof plan; b++) digest = (digest ^ bytes[b]) * 0x100000001b3;
     }
-    if (digest != 0xe26e6a90856ad9bf)
+    if (digest != 0x556283f83b7ac1a9)
         fail_msg("the digest is 0x%016llx", (unsigned long long)digest);
 }
 
