@@ -367,6 +367,46 @@ static void change(char *text, const char *after, const char *old, const char *r
     memcpy(at, replacement, strlen(replacement));
 }
 
+/* Every unit at its own precision, on whatever device; what travels does so in full. */
+static void mixed_precisions_on_several_devices(void **state)
+{
+    (void)state;
+    test_worker workers[2] = {start(0, NULL), start(0, NULL)};
+    kept_log log = {.bytes = 0};
+    vt_cluster_params params = vt_cluster_params_default();
+    vt_cluster *cluster;
+    vt_error err;
+    vt_token alone[TOKENS], together[TOKENS];
+    const uint32_t split[] = {2, 2, 2};
+    params.split = split, params.split_count = 3;
+    vt_model *model = open_model(0, NULL, NULL);
+    open_well(model, workers, 2, params, &cluster);
+    char *plan = text_of(cluster);
+    vt_cluster_close(cluster);
+    vt_model_close(model);
+
+    const char *const units[] = {"\"unit\": 2,", "\"unit\": 5,", "\"unit\": 10,", "\"unit\": 12,"};
+    for (int i = 0; i < 4; i++)
+        change(plan, units[i], "\"precision\": \"F16\"",
+               i % 2 ? "\"precision\": \"I4\" " : "\"precision\": \"I8\" ");
+    change(plan, "\"unit\": 7,", "\"wire\": \"F32\"", "\"wire\": \"F16\"");
+    params = vt_cluster_params_default();
+    params.plan_json = plan;
+    params.log = (vt_log){keep_log, &log};
+    model = open_model(0, NULL, plan);
+    if (tell(model, NULL, alone, &err) != VT_OK) fail_msg("%s", err.message);
+    vt_model_close(model);
+    model = open_model(0, NULL, plan);
+    open_well(model, workers, 2, params, &cluster);
+    if (tell(model, cluster, together, &err) != VT_OK) fail_msg("%s", err.message);
+    assert_memory_equal(together, alone, sizeof alone);
+    assert_non_null(strstr(log.text, "activations travel as F32"));
+    vt_cluster_close(cluster);
+    vt_model_close(model);
+    free(plan);
+    end(workers, 2);
+}
+
 static void refuse(const vt_model *model, const test_worker *workers, size_t count,
                    const char *plan, vt_status wanted, const char *message)
 {
@@ -488,6 +528,7 @@ int main(void)
         cmocka_unit_test(what_is_planned_fits),
         cmocka_unit_test(what_would_help),
         cmocka_unit_test(plans_are_carried_out_again),
+        cmocka_unit_test(mixed_precisions_on_several_devices),
         cmocka_unit_test(plans_that_cannot_be_carried_out),
         cmocka_unit_test(only_chains_are_carried_out),
         cmocka_unit_test(many_devices_share_evenly),
