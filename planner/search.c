@@ -73,8 +73,22 @@ static bool both_fit(const plan_search *s, const vti_plan_place *decode)
     return true;
 }
 
+/* Whether it is fast enough to prefill where decode is, for which there is memory. */
+static bool as_decode(plan_search *s, const vti_plan_place *decode)
+{
+    if (s->enough_s <= 0) return false;
+    memcpy(s->best, decode, s->units * sizeof *s->best);
+    s->best_s = vti_plan_rehome(s, s->best);
+    return vti_plan_is_enough(s);
+}
+
 static void plan_prefill(plan_search *s, vti_plan *plan)
 {
+    if (as_decode(s, plan->place[VTI_DECODE])) {
+        memcpy(plan->place[VTI_PREFILL], s->best, s->units * sizeof *s->best);
+        return;
+    }
+    s->best_s = NEVER;
     plan_free(s);
     if (!both_fit(s, plan->place[VTI_DECODE])) {
         s->best_s = NEVER;

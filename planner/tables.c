@@ -155,15 +155,16 @@ static void fill_wires(plan_search *s, plan_wires *w, unsigned unit)
     const plan_wires *like = like_input(s, w);
     double in = vti_plan_transfer_bytes(r, s->phase, unit, w->wire, w->input_width);
     double out = vti_plan_transfer_bytes(r, s->phase, unit, w->wire, w->output_width);
-    if (like != w) memcpy(w->from_one, like->from_one, sizeof w->from_one);
+    unsigned masks = 1u << s->devices;
     for (unsigned d = 0; d < s->devices; d++) {
         double to_one[MASKS];
         if (!(s->usable >> d & 1)) continue;
         if (like == w) fill_rounds(r->cluster, d, true, in, w->from_one[d]);
+        else memcpy(w->from_one[d], like->from_one[d], masks * sizeof w->from_one[d][0]);
         fill_rounds(r->cluster, d, false, out, to_one);
-        for (unsigned m = 0; m < 1u << s->devices; m++) w->out[m][d] = to_one[m & ~(1u << d)];
+        for (unsigned m = 0; m < masks; m++) w->out[m][d] = to_one[m & ~(1u << d)];
     }
-    for (unsigned m = 0; m < 1u << s->devices; m++)
+    for (unsigned m = 0; m < masks; m++)
         if ((m & ~s->usable) == 0 && bits(m) >= 2 && bits(m) <= most_in_set(s))
             w->exchange[m] = vti_plan_exchange_seconds(r->cluster, m, out);
 }
@@ -172,8 +173,8 @@ static void fill_states(const plan_search *s, plan_wires *w)
 {
     const plan_wires *like = like_input(s, w);
     if (like != w) {
-        memcpy(w->in, like->in, sizeof w->in);
-        memcpy(w->sender, like->sender, sizeof w->sender);
+        memcpy(w->in, like->in, sizeof w->in[0] << s->devices);
+        memcpy(w->sender, like->sender, sizeof w->sender[0] << s->devices);
         return;
     }
     for (unsigned m = 0; m < 1u << s->devices; m++) {
