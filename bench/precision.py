@@ -20,6 +20,8 @@ import tempfile
 
 NAMES = ("F16", "I8", "I4")
 SEPARATOR = "<|endoftext|>\n"
+FILLED = ("pruning importance (the paper's)", "pruning importance per byte", "sensitivity to I4",
+          "sensitivity to I4 per byte")
 
 
 def run_json(*command):
@@ -133,6 +135,16 @@ def lower(bench, steps, target):
     return tuple(now)
 
 
+def fill(bench, steps, target):
+    """The same, then units are raised again where that still fits, those lowered last first."""
+    now = list(lower(bench, steps, target))
+    for unit, precision in reversed(steps):
+        raised = now[:unit] + [precision - 1] + now[unit + 1:]
+        if now[unit] == precision and bench.size(raised) <= target:
+            now = raised
+    return tuple(now)
+
+
 def best_sum(bench, cost, target):
     """The composition that fits whose costs, if they could be added, are least."""
     front = [(bench.shared, 0.0, ())]
@@ -161,11 +173,10 @@ def sensitivity(bench, parts):
 
 
 def read_importance(bench, path):
-    """A unit's importance in the file of `voltron-run importance`: the sum of its shards'."""
+    """The units' scores in a file of `voltron-run importance`."""
     with open(path) as file:
-        units = json.load(file)["units"]
-    found = {u["unit"]: sum(u["shards"]) for u in units}
-    return [found.get(name, 0.0) for name in bench.names]
+        found = {u["unit"]: u["score"] for u in json.load(file)["units"]}
+    return [found[name] for name in bench.names]
 
 
 def schedules(bench, cost, importance, randoms):
@@ -187,8 +198,10 @@ def schedules(bench, cost, importance, randoms):
     add("smallest first", saved)
     # As planned without a measurement: from the middle outwards, FFN before ATTN, HEAD last.
     middle = (len(units) + 1) // 2
-    add("guess: middle first", [4 * len(units) if u + 1 == len(units) else
-                                2 * abs(u // 2 * 2 - middle) + 1 - u % 2 for u in units])
+    guess = [4 * (len(units) + 1) if u + 1 == len(units) else
+             2 * abs(u // 2 * 2 - middle) + 1 - u % 2 for u in units]
+    add("guess: middle first", guess)
+    add("guess: middle first, per byte", [g / s for g, s in zip(guess, saved)])
     add("first layer first", list(units))
     add("last layer first", [-u for u in units])
     dice = random.Random(1)
@@ -226,7 +239,7 @@ def standard_error(values):
 
 
 def row(name, cells):
-    print(f"| {name} | " + " | ".join(cells) + " |")
+    print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 def report(bench, table, targets, parts, first):
@@ -273,8 +286,13 @@ def main():
     cost = sensitivity(bench, bench.parts(o.calibration, 2)[:1])
     importance = read_importance(bench, o.importance) if o.importance else None
     targets = targets_of(bench, o.targets)
+    orders = schedules(bench, cost, importance, o.random)
     table = {name: [[lower(bench, s, t) for t in targets] for s in several]
-             for name, several in schedules(bench, cost, importance, o.random).items()}
+             for name, several in orders.items()}
+    for name in list(table):
+        if name in FILLED:
+            steps = orders[name][0]
+            table[f"{name}; what is left is filled"] = [[fill(bench, steps, t) for t in targets]]
     table["least sum of sensitivities"] = [[best_sum(bench, cost, t) for t in targets]]
     same = [next((p for p in (0, 1, 2) if bench.size((p,) * len(cost)) <= t), 2) for t in targets]
     table["uniform"] = [[(p,) * len(cost) for p in same]]
