@@ -890,6 +890,8 @@ typedef struct vt_plan_params {
                                 memory and times allow, and if nothing else fits, pruned shards */
     const char *allocation;  /* how "mixed" looks for it: "search" (NULL), "uniform", "enumerate" */
     const char *importance_path; /* which units matter most to the text; or NULL */
+    const char *order;       /* units are lowered the least important first: "per-byte" that I8 saves
+                                (NULL), or "plain" */
     const char *wire;        /* what travels as: "F32", "F16" (NULL), "I8" or "I4" */
     bool replicate_kv;       /* where memory is left, keys and values get a copy on another device */
     const char *plan_json;   /* look at this plan (VT_PLAN_JSON) instead of searching one; or NULL */

@@ -134,6 +134,7 @@ static vt_status set_up_request(vt_plan *plan, const vt_model *model, const vt_p
     static const char *const wires[] = {"F16", "F32", "I8", "I4", NULL};
     static const uint8_t wire_of[] = {VTI_WIRE_F16, VTI_WIRE_F32, VTI_WIRE_I8, VTI_WIRE_I4};
     static const char *const allocations[] = {"search", "enumerate", "uniform", NULL};
+    static const char *const orders[] = {"per-byte", "plain", NULL};
     vti_plan_request *r = &plan->request;
     vti_plan_model_params sizes;
     vt_memory_need need;
@@ -144,6 +145,8 @@ static vt_status set_up_request(vt_plan *plan, const vt_model *model, const vt_p
     plan->planner = vt_plan_planners()[choice];
     VTI_TRY(choose("allocation", p->allocation, allocations, &choice, err));
     plan->allocation = choice;
+    VTI_TRY(choose("order", p->order, orders, &choice, err));
+    plan->per_byte = choice == 0;
     VTI_TRY(choose("wire precision", p->wire, wires, &choice, err));
     *r = (vti_plan_request){.cluster = &plan->file.plan, .model = &plan->model,
                             .wire = wire_of[choice], .replicate_kv = p->replicate_kv,
@@ -169,7 +172,8 @@ static vt_status set_up_request(vt_plan *plan, const vt_model *model, const vt_p
 
 /* --- the plan --------------------------------------------------------------------------------- */
 
-/* Without a measurement: units near the middle of the model are lowered first, FFN before ATTN of
+/* An order more than a measure, which sizes say nothing about (bench/results/precision.md). Without a
+ * measurement units near the middle of the model are lowered first, FFN before ATTN of
  * the same layer, HEAD last; published mixtures of precisions keep the ends high as well. */
 static void guess_importance(const vt_plan *plan, vti_plan_importance *out)
 {
@@ -198,7 +202,8 @@ static bool take_offered(vt_plan *plan)
 static void allocate(vt_plan *plan, const vti_plan_importance *importance)
 {
     uint16_t order[VTI_PLAN_UNITS_MAX];
-    unsigned ordered = vti_plan_lowering_order(&plan->request, importance, false, order);
+    unsigned ordered = vti_plan_lowering_order(&plan->request, importance,
+                                               plan->per_byte && plan->has_importance, order);
     vti_plan_allocate(&plan->request, importance, order, ordered, plan->allocation, plan->scratch,
                       &plan->found);
     plan->request.pruned_shards = plan->found.pruned_shards;

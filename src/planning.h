@@ -22,6 +22,7 @@ struct vt_plan {
     const char *planner;      /* its name, or "given" */
     vti_plan_search_kind kind;
     vti_plan_allocation allocation;
+    bool per_byte;            /* units are lowered by their importance per byte */
     bool mixed;               /* precisions are chosen here */
     bool has_importance;
     uint8_t highest[VTI_PLAN_UNITS_MAX], lowest[VTI_PLAN_UNITS_MAX]; /* that the model offers */

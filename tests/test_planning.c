@@ -148,6 +148,8 @@ static void parameters_are_checked(void **state)
     planning_expect_error(text, &p, VT_ERR_ARGUMENT, "only mixed, F16, I8, I4");
     p = good, p.allocation = "some";
     planning_expect_error(text, &p, VT_ERR_ARGUMENT, "there is no allocation \"some\"");
+    p = good, p.order = "size";
+    planning_expect_error(text, &p, VT_ERR_ARGUMENT, "there is no order \"size\", only per-byte");
     p = good, p.wire = "BF16";
     planning_expect_error(text, &p, VT_ERR_ARGUMENT, "there is no wire precision \"BF16\"");
     p = good, p.tpot_s = 0;
@@ -308,18 +310,30 @@ static void write_importance(const char *path)
     vti_importance_free(im);
 }
 
-/* What matters least is lowered first. */
-static void importances_are_followed(void **state)
+static double saved_bytes(uint32_t unit)
 {
-    (void)state;
-    char path[] = "/tmp/voltron-importance-XXXXXX";
+    const vti_shard_source *source = planning_model()->shards;
+    double bytes = 0;
+    for (uint32_t shard = 0; shard < vti_unit_shards(source->geometry, unit); shard++) {
+        vti_shard_layout high, low;
+        vti_shard_id id = {unit, shard, VTI_PRECISION_F16};
+        assert_true(vti_shard_source_lay_out(source, id, &high));
+        id.precision = VTI_PRECISION_I8;
+        assert_true(vti_shard_source_lay_out(source, id, &low));
+        bytes += (double)high.bytes - (double)low.bytes;
+    }
+    return bytes;
+}
+
+/* What matters least is lowered first, by itself or per byte. */
+static void check_order(const char *path, const char *order)
+{
     vt_plan_params params = vt_plan_params_default();
     vt_plan_info info;
     vt_plan_unit_info unit;
     double lowered_most = 0, kept_least = INFINITY;
-    close(mkstemp(path));
-    write_importance(path);
     params.importance_path = path;
+    params.order = order;
     vt_plan *plan = planning_open(planning_cluster(8, 4, 4), &params);
     vt_plan_get_info(plan, &info);
     assert_true(info.has_importance);
@@ -327,11 +341,24 @@ static void importances_are_followed(void **state)
     for (size_t u = 1; vt_plan_get_unit(plan, u, &unit) == VT_OK; u++) {
         /* FFN units have twice the channels of ATTN and HEAD: what counts is the sum. */
         double score = (double)u * (u % 2 ? 256 : 512);
+        if (!order) score /= saved_bytes((uint32_t)u - 1);
         if (unit.precision > VT_PRECISION_F16 && score > lowered_most) lowered_most = score;
         if (unit.precision == VT_PRECISION_F16 && score < kept_least) kept_least = score;
     }
     assert_true(lowered_most > 0 && lowered_most < kept_least);
     vt_plan_close(plan);
+}
+
+static void importances_are_followed(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/voltron-importance-XXXXXX";
+    vt_plan_params params = vt_plan_params_default();
+    close(mkstemp(path));
+    write_importance(path);
+    check_order(path, "plain");
+    check_order(path, NULL);
+    params.importance_path = path;
     params.precision = "I8";
     planning_expect_error(planning_cluster(8, 4, 4), &params, VT_ERR_ARGUMENT,
                           "importances only matter where precisions are chosen");

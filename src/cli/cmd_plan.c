@@ -136,6 +136,9 @@ static int run(int argc, char **argv)
          "how mixed looks for it: search, uniform, enumerate (search)"},
         {"importance", 0, CLI_STRING, &p->importance_path, 0, 0, "FILE",
          "which units keep their precision longest, as importance wrote it"},
+        {"order", 0, CLI_STRING, &p->order, 0, 0, "NAME",
+         "mixed lowers first what matters least per byte saved: per-byte; or at all:\n"
+         "                                 plain (per-byte)"},
         {"planner", 0, CLI_STRING, &p->planner, 0, 0, "NAME",
          "dp, greedy, single, even-mp, even-tp, aware-mp, aware-tp, layers (dp)"},
         {"wire", 0, CLI_STRING, &p->wire, 0, 0, "NAME", "F32, F16, I8 or I4 on the wire (F16)"},
