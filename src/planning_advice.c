@@ -395,7 +395,7 @@ static void advise_uniform(advice *a)
     char line[VTI_PLAN_REMARK_BYTES] = "", tpot[AMOUNT], ttft[AMOUNT];
     size_t length = 0;
     unsigned everywhere = 7;
-    if (!plan->mixed) return;
+    if (!plan->mixed && plan->found.meets_qos) return;
     for (unsigned u = 1; u < plan->model.units; u++) everywhere &= plan->offered[u];
     for (unsigned p = 0; p < VTI_PLAN_PRECISIONS; p++) {
         if (!(everywhere >> p & 1)) continue;

@@ -2,6 +2,7 @@
  * its advice is right. */
 #include "planning_support.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
@@ -132,6 +133,28 @@ static void measured_links_count(void **state)
     }
     assert_true(tpot_s[0] > 2 * tpot_s[1]);
     assert_true(tpot_s[1] > 2 * tpot_s[2]);
+}
+
+/* The ones that people begin with. */
+static void shipped_clusters_are_good(void **state)
+{
+    (void)state;
+    unsigned count = 0;
+    DIR *folder = opendir("docs/clusters");
+    assert_non_null(folder);
+    for (struct dirent *item; (item = readdir(folder));) {
+        char path[300];
+        vt_plan *plan;
+        vt_error err;
+        if (item->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "docs/clusters/%s", item->d_name);
+        if (vt_plan_open(planning_model(), path, NULL, &plan, &err) != VT_OK)
+            fail_msg("%s", err.message);
+        vt_plan_close(plan);
+        count++;
+    }
+    closedir(folder);
+    assert_true(count > 0);
 }
 
 /* --- parameters ------------------------------------------------------------------------------- */
@@ -579,6 +602,7 @@ int main(void)
         cmocka_unit_test(a_bad_profile_is_named),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(measured_links_count),
+        cmocka_unit_test(shipped_clusters_are_good),
         cmocka_unit_test(parameters_are_checked),
         cmocka_unit_test(planners_have_the_planners_names),
         cmocka_unit_test(plans_are_consistent),
