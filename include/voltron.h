@@ -883,6 +883,7 @@ typedef struct vt_plan_params {
     uint32_t context_tokens; /* tokens in the KV cache as an answer is written; 0: the model's, at
                                 most 4096 */
     uint32_t prompt_tokens;  /* of the question; 0: 256, at most the context */
+    uint32_t batch_tokens;   /* of it computed at once; 0: 128 */
     vt_kv_type kv_type;
     double ttft_s, tpot_s;   /* how long the first token and each later one may take */
     const char *planner;     /* one of vt_plan_planners(); NULL: "dp" */
@@ -906,7 +907,9 @@ typedef struct vt_plan_info {
     bool is_feasible;         /* every device has enough memory */
     bool meets_qos;           /* and both times are short enough: */
     double ttft_s, tpot_s, ttft_qos_s, tpot_qos_s;
-    double compute_s[VT_PHASE_COUNT], wire_s[VT_PHASE_COUNT]; /* what they are made of */
+    /* What they are made of; prefill is shorter than that by what devices compute at the same time,
+     * one batch each. */
+    double compute_s[VT_PHASE_COUNT], wire_s[VT_PHASE_COUNT];
     double bound_s;           /* no plan that fits has a lower TPOT; 0: not known */
 } vt_plan_info;
 

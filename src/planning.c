@@ -70,7 +70,8 @@ static vt_status set_tokens(vt_plan *plan, const vt_model *model, const vt_plan_
                             vti_plan_model_params *sizes, vt_error *err)
 {
     uint32_t prompt = p->prompt_tokens;
-    *sizes = (vti_plan_model_params){.context_tokens = p->context_tokens, .kv_type = p->kv_type};
+    *sizes = (vti_plan_model_params){.context_tokens = p->context_tokens,
+                                     .batch_tokens = p->batch_tokens, .kv_type = p->kv_type};
     vti_session_sizes(&model->hparams, &sizes->context_tokens, &sizes->batch_tokens);
     if (sizes->context_tokens > model->hparams.context)
         return vti_fail(err, VT_ERR_ARGUMENT,
@@ -84,6 +85,7 @@ static vt_status set_tokens(vt_plan *plan, const vt_model *model, const vt_plan_
                         "a prompt of %" PRIu32 " tokens does not fit into a context of %" PRIu32,
                         prompt, sizes->context_tokens);
     plan->request.prompt_tokens = prompt;
+    plan->request.batch_tokens = sizes->batch_tokens;
     plan->request.batch_tokens = sizes->batch_tokens;
     plan->request.context_tokens = sizes->context_tokens;
     return VT_OK;
@@ -156,6 +158,7 @@ static vt_status set_up_request(vt_plan *plan, const vt_model *model, const vt_p
     VTI_TRY(vti_plan_model_of(model->shards, &sizes, &plan->model, err));
     VTI_TRY(set_precisions(plan, model, p->precision, err));
     session.context_tokens = sizes.context_tokens;
+    session.batch_tokens = sizes.batch_tokens;
     session.kv_type = p->kv_type;
     vt_model_memory(model, &session, &need);
     for (unsigned d = 0; d < plan->file.plan.devices; d++) {

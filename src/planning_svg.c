@@ -125,9 +125,10 @@ static void draw_phase(drawing *d, unsigned phase)
     char line[120];
     double compute = d->info.compute_s[phase], wire = d->info.wire_s[phase];
     double sum = compute + wire > 0 ? compute + wire : 1;
-    bool is_long = compute + wire >= 1;
+    double whole = phase == VT_PHASE_PREFILL ? d->info.ttft_s : d->info.tpot_s;
+    bool is_long = whole >= 1;
     snprintf(line, sizeof line, "%s: %.*f %s, %.0f %% computing, %.0f %% on the wire",
-             phase_titles[phase], is_long ? 2 : 1, (compute + wire) * (is_long ? 1 : 1e3),
+             phase_titles[phase], is_long ? 2 : 1, whole * (is_long ? 1 : 1e3),
              is_long ? "s" : "ms", 100 * compute / sum, 100 * wire / sum);
     text(d, MARGIN, d->y += LINE, "title", line);
     d->y += LINE;

@@ -127,6 +127,8 @@ static int run(int argc, char **argv)
          "tokens in the KV cache (default: the model's, at most 4096)"},
         {"prompt", 0, CLI_U32, &p->prompt_tokens, 1, 16777216, "N",
          "tokens of the question (default: 256)"},
+        {"batch", 0, CLI_U32, &p->batch_tokens, 1, 65536, "N",
+         "tokens of it computed at once (default: 128)"},
         {"ttft", 0, CLI_F32, &o.ttft_s, 1e-6, 1e6, "S", "seconds to the first token (10)"},
         {"tpot", 0, CLI_F32, &o.tpot_ms, 1e-3, 1e9, "MS", "milliseconds per later token (400)"},
         {"precision", 0, CLI_STRING, &p->precision, 0, 0, "NAME",

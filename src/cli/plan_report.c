@@ -24,10 +24,12 @@ const char *cli_seconds(double seconds)
 
 static void print_time(const char *what, double seconds, double asked, double compute, double wire)
 {
-    double sum = compute + wire > 0 ? compute + wire : 1;
-    printf("%s %9s, asked for %s: %s; %.0f %% computing, %.0f %% on the wire (%s)\n", what,
+    double sum = compute + wire > 0 ? compute + wire : 1, saved = compute + wire - seconds;
+    printf("%s %9s, asked for %s: %s; %.0f %% computing, %.0f %% on the wire (%s)", what,
            cli_seconds(seconds), cli_seconds(asked), seconds <= asked ? "met" : "missed",
            100 * compute / sum, 100 * wire / sum, cli_seconds(wire));
+    printf(saved > 0.005 * sum ? ",\n  less %s as devices compute batches at the same time\n" : "\n",
+           cli_seconds(saved));
 }
 
 static void print_times(const vt_plan_info *i)
