@@ -59,6 +59,8 @@ static void mistakes_name_device_and_field(void **state)
     expect_bad_device("\"name\": \"a\"", "\"name\" must be another one");
     expect_bad_device("\"name\": 7", "\"name\" must be a text of 1 to 31 bytes");
     expect_bad_device(GOOD, "device 1 (b): \"class\" must be there");
+    expect_bad_device(GOOD ", \"class\": \"sun-4\"", "device 1 (b), \"class\": ");
+    expect_bad_device(GOOD ", \"class\": \"sun-4\"", "pixel-5");
     expect_bad_device(GOOD ", \"compute\": 1", "device 1 (b), \"compute\" must be an object");
     expect_bad_device(GOOD ", \"compute\": {}", "\"gmacs_per_s\" must be there");
     expect_bad_device(GOOD ", \"compute\": {\"gmacs_per_s\": -1}", "must be a number from 0.001");
