@@ -375,7 +375,8 @@ typedef enum vt_unit_kind {
 
 /* Seconds, each to be multiplied with what its name says; docs/profile.md has the formula. */
 typedef struct vt_profile_cost {
-    double fixed_s, mac_s, weight_byte_s, cached_byte_s, kv_byte_s, kv_mac_s, shard_s, value_s;
+    double fixed_s, mac_s, weight_byte_s, cached_byte_s, kv_byte_s, cached_kv_byte_s, kv_mac_s,
+        shard_s, value_s;
     double accuracy; /* 1 less the mean relative error on shapes not fitted; 0: not checked */
 } vt_profile_cost;
 

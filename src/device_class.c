@@ -85,7 +85,7 @@ static void set_prefill(const speed *s, unsigned kind, unsigned precision, vti_p
 {
     out->per_mac = (float)(1 / s->prefill[precision]);
     out->per_weight_byte = out->per_cached_byte = (float)(1 / s->bytes_per_s);
-    out->per_kv_mac = (float)(1 / s->attention[VTI_PREFILL]);
+    out->per_kv_mac = (float)(1 / s->attention[VTI_PREFILL]); /* 16 tokens share what is read */
     out->per_value = (float)(1 / s->values[kind != VTI_PLAN_ATTN]);
 }
 

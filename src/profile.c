@@ -9,7 +9,7 @@ void vti_profile_terms(const vti_profile_cost *c, float terms[VTI_PROFILE_TERMS 
 {
     const float all[VTI_PROFILE_TERMS + 1] = {
         c->fixed, c->per_mac, c->per_weight_byte, c->per_cached_byte, c->per_kv_byte,
-        c->per_kv_mac, c->per_shard, c->per_value, c->accuracy};
+        c->per_cached_kv_byte, c->per_kv_mac, c->per_shard, c->per_value, c->accuracy};
     memcpy(terms, all, sizeof all);
 }
 
@@ -17,8 +17,8 @@ vti_profile_cost vti_profile_cost_of(const float t[VTI_PROFILE_TERMS + 1])
 {
     return (vti_profile_cost){
         .fixed = t[0], .per_mac = t[1], .per_weight_byte = t[2], .per_cached_byte = t[3],
-        .per_kv_byte = t[4], .per_kv_mac = t[5], .per_shard = t[6], .per_value = t[7],
-        .accuracy = t[8]};
+        .per_kv_byte = t[4], .per_cached_kv_byte = t[5], .per_kv_mac = t[6], .per_shard = t[7],
+        .per_value = t[8], .accuracy = t[9]};
 }
 
 static bool is_amount(float x) { return isfinite(x) && x >= 0; }
@@ -81,7 +81,7 @@ static vti_plan_coefficients coefficients(const vti_profile_cost *c, double stre
         .fixed = c->fixed,
         .per_mac = c->per_mac,
         .per_weight_byte = streamed * c->per_weight_byte + (1 - streamed) * c->per_cached_byte,
-        .per_kv_byte = c->per_kv_byte,
+        .per_kv_byte = streamed * c->per_kv_byte + (1 - streamed) * c->per_cached_kv_byte,
         .per_kv_mac = c->per_kv_mac,
         .per_shard = c->per_shard,
         .per_value = c->per_value,

@@ -11,14 +11,14 @@
 enum {
     VTI_PROFILE_NAME_MAX = 48, /* with the NUL, like the next */
     VTI_PROFILE_VERSION_MAX = 16,
-    VTI_PROFILE_TERMS = 8, /* coefficients of a cost */
+    VTI_PROFILE_TERMS = 9, /* coefficients of a cost */
 };
 
-/* Seconds, as in vti_plan_coefficients. Weights that stay in the cache from one token to the next
- * are read at another price. */
+/* Seconds, as in vti_plan_coefficients. Weights that stay in the cache from one token to the next,
+ * and keys and values beside them, are read at another price. */
 typedef struct vti_profile_cost {
-    float fixed, per_mac, per_weight_byte, per_cached_byte, per_kv_byte, per_kv_mac, per_shard,
-        per_value;
+    float fixed, per_mac, per_weight_byte, per_cached_byte, per_kv_byte, per_cached_kv_byte,
+        per_kv_mac, per_shard, per_value;
     float accuracy; /* 1 - the mean relative error on shapes it was not fitted to; 0: not checked */
 } vti_profile_cost;
 
@@ -39,6 +39,12 @@ struct vt_profile {
 };
 
 vt_status vti_profile_new(const vti_profile *facts, vt_profile **out, vt_error *err);
+
+/* Their order. */
+typedef enum vti_profile_term {
+    VTI_TERM_FIXED, VTI_TERM_MAC, VTI_TERM_WEIGHT_BYTE, VTI_TERM_CACHED_BYTE, VTI_TERM_KV_BYTE,
+    VTI_TERM_CACHED_KV_BYTE, VTI_TERM_KV_MAC, VTI_TERM_SHARD, VTI_TERM_VALUE
+} vti_profile_term;
 
 /* The fields of a cost in their order, the accuracy last; and back. */
 void vti_profile_terms(const vti_profile_cost *cost, float terms[VTI_PROFILE_TERMS + 1]);

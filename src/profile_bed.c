@@ -21,19 +21,21 @@ static vti_hparams hparams_of(const vti_bed_params *params)
     };
 }
 
-uint64_t vti_bed_layer_bytes(const vti_bed_params *params)
+uint64_t vti_bed_token_bytes(const vti_bed_params *params)
 {
-    /* As many as the planner's model says: the exact layout is that, too. */
-    vti_geometry g;
-    vti_hparams hparams = hparams_of(params);
-    hparams.layers = 1;
-    vti_geometry_init(&g, &hparams, false);
-    uint64_t bytes = 0;
-    for (uint32_t unit = 0; unit < 2; unit++)
-        for (uint32_t shard = 0; shard <= vti_unit_shards(&g, unit); shard++)
-            bytes += vti_shard_macs(&g, unit, shard);
     static const double per_weight[VTI_PRECISION_COUNT] = {2, 1.0625, 0.5625};
-    return (uint64_t)((double)bytes * per_weight[params->precision]);
+    vti_geometry g;
+    vti_hparams p = hparams_of(params);
+    double macs = 0;
+    p.layers = 1;
+    vti_geometry_init(&g, &p, false);
+    for (uint32_t unit = 0; unit < 2; unit++)
+        for (uint32_t shard = 0; shard < vti_unit_shards(&g, unit); shard++) {
+            bool expert = unit == 1 && shard < p.experts;
+            macs += (double)vti_shard_macs(&g, unit, shard) *
+                    (expert ? (double)p.experts_used / p.experts : 1);
+        }
+    return (uint64_t)(macs * per_weight[params->precision]);
 }
 
 /* --- opening ----------------------------------------------------------------------------------- */

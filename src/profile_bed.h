@@ -40,8 +40,8 @@ typedef struct vti_bed {
     uint64_t begin_ns;
 } vti_bed;
 
-/* Bytes of one layer's weights at a precision. */
-uint64_t vti_bed_layer_bytes(const vti_bed_params *params);
+/* Bytes of one layer's weights that are read for a token, about. */
+uint64_t vti_bed_token_bytes(const vti_bed_params *params);
 
 /* The KV cache is filled as if the whole context had been computed. On failure *bed is closed. */
 vt_status vti_bed_open(vti_bed *bed, const vti_bed_params *params, vt_error *err);

@@ -6,19 +6,18 @@
 
 #include "nnls.h"
 
-enum {
-    FIXED, PER_MAC, PER_WEIGHT_BYTE, PER_CACHED_BYTE, PER_KV_BYTE, PER_KV_MAC, PER_SHARD, PER_VALUE,
-    ROUNDS = 20, /* of reweighting */
-};
+enum { ROUNDS = 20 }; /* of reweighting */
 
 /* Terms that are told apart. Decoding does as many multiply-accumulates as it reads weights, and the
  * width of one token is next to nothing; prompts read each weight once for many tokens. */
 static const bool used[VTI_PHASES][VTI_PROFILE_TERMS] = {
-    [VTI_PREFILL] = {[FIXED] = true, [PER_MAC] = true, [PER_WEIGHT_BYTE] = true,
-                     [PER_KV_BYTE] = true, [PER_KV_MAC] = true, [PER_SHARD] = true,
-                     [PER_VALUE] = true},
-    [VTI_DECODE] = {[FIXED] = true, [PER_WEIGHT_BYTE] = true, [PER_CACHED_BYTE] = true,
-                    [PER_KV_BYTE] = true, [PER_KV_MAC] = true, [PER_SHARD] = true},
+    [VTI_PREFILL] = {[VTI_TERM_FIXED] = true, [VTI_TERM_MAC] = true, [VTI_TERM_WEIGHT_BYTE] = true,
+                     [VTI_TERM_KV_BYTE] = true, [VTI_TERM_KV_MAC] = true, [VTI_TERM_SHARD] = true,
+                     [VTI_TERM_VALUE] = true},
+    [VTI_DECODE] = {[VTI_TERM_FIXED] = true, [VTI_TERM_WEIGHT_BYTE] = true,
+                    [VTI_TERM_CACHED_BYTE] = true, [VTI_TERM_KV_BYTE] = true,
+                    [VTI_TERM_CACHED_KV_BYTE] = true, [VTI_TERM_KV_MAC] = true,
+                    [VTI_TERM_SHARD] = true},
 };
 
 /* A sample's features, as if memory had been as fast as the profile says; in prefill, it does not
@@ -28,10 +27,11 @@ static void features_of(const vti_profile_sample *s, double bytes_per_s,
 {
     memcpy(feature, s->feature, sizeof s->feature);
     if (s->phase == VTI_PREFILL) {
-        feature[PER_WEIGHT_BYTE] += feature[PER_CACHED_BYTE];
-        feature[PER_CACHED_BYTE] = 0;
+        feature[VTI_TERM_WEIGHT_BYTE] += feature[VTI_TERM_CACHED_BYTE];
+        feature[VTI_TERM_KV_BYTE] += feature[VTI_TERM_CACHED_KV_BYTE];
+        feature[VTI_TERM_CACHED_BYTE] = feature[VTI_TERM_CACHED_KV_BYTE] = 0;
     } else if (s->bytes_per_s > 0) {
-        feature[PER_WEIGHT_BYTE] *= bytes_per_s / s->bytes_per_s;
+        feature[VTI_TERM_WEIGHT_BYTE] *= bytes_per_s / s->bytes_per_s;
     }
 }
 
@@ -149,17 +149,23 @@ static bool has(const equations *y, unsigned term)
     return found;
 }
 
-static bool fit_one(equations *y, unsigned phase, vti_profile_cost *out)
+/* What was only measured in the cache, or only outside of it, has one price; and the cache is not
+ * slower than memory. */
+static void set_cached(const equations *y, unsigned term, unsigned cached_term, float *terms)
+{
+    bool streamed = has(y, term), cached = has(y, cached_term);
+    if (!streamed) terms[term] = terms[cached_term];
+    if (!cached || terms[cached_term] > terms[term]) terms[cached_term] = terms[term];
+}
+
+static bool fit_one(equations *y, vti_profile_cost *out)
 {
     double x[VTI_PROFILE_TERMS];
     float terms[VTI_PROFILE_TERMS + 1] = {0};
     if (y->rows == 0 || !solve(y, x)) return false;
     for (size_t c = 0; c < y->columns; c++) terms[y->term[c]] = (float)x[c];
-    /* Was it measured at all? */
-    bool cached = has(y, PER_CACHED_BYTE), streamed = has(y, PER_WEIGHT_BYTE);
-    if (!streamed) terms[PER_WEIGHT_BYTE] = terms[PER_CACHED_BYTE];
-    if (phase == VTI_PREFILL || !cached || terms[PER_CACHED_BYTE] > terms[PER_WEIGHT_BYTE])
-        terms[PER_CACHED_BYTE] = terms[PER_WEIGHT_BYTE];
+    set_cached(y, VTI_TERM_WEIGHT_BYTE, VTI_TERM_CACHED_BYTE, terms);
+    set_cached(y, VTI_TERM_KV_BYTE, VTI_TERM_CACHED_KV_BYTE, terms);
     *out = vti_profile_cost_of(terms);
     return true;
 }
@@ -173,7 +179,7 @@ static vt_status fit_all(equations *y, const vti_profile_samples *samples, vti_p
             for (unsigned phase = 0; phase < VTI_PHASES; phase++) {
                 unsigned measured = k == VTI_PLAN_HEAD ? VTI_DECODE : phase;
                 fill_equations(y, samples, (double)profile->bytes_per_s, k, p, measured);
-                if (!fit_one(y, measured, &profile->cost[k][p][phase]))
+                if (!fit_one(y, &profile->cost[k][p][phase]))
                     return vti_fail(err, VT_ERR_INTERNAL, "%s cannot be fitted to %zu measurements",
                                     names[k], y->rows);
             }

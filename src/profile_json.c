@@ -14,8 +14,8 @@ static const char *const kind_names[VTI_PLAN_KINDS] = {"EMBED", "ATTN", "FFN", "
 static const char *const precision_names[VTI_PLAN_PRECISIONS] = {"F16", "I8", "I4"};
 static const char *const phase_names[VTI_PHASES] = {"prefill", "decode"};
 static const char *const term_names[VTI_PROFILE_TERMS + 1] = {
-    "fixed",       "per_mac",    "per_weight_byte", "per_cached_byte", "per_kv_byte",
-    "per_kv_mac",  "per_shard",  "per_value",       "accuracy"};
+    "fixed",      "per_mac",   "per_weight_byte", "per_cached_byte", "per_kv_byte",
+    "per_cached_kv_byte", "per_kv_mac", "per_shard", "per_value", "accuracy"};
 
 /* --- writing ---------------------------------------------------------------------------------- */
 

@@ -151,7 +151,8 @@ vt_status vt_profile_get_cost(const vt_profile *profile, vt_unit_kind kind, vt_p
     *out = (vt_profile_cost){
         .fixed_s = (double)c->fixed, .mac_s = (double)c->per_mac,
         .weight_byte_s = (double)c->per_weight_byte, .cached_byte_s = (double)c->per_cached_byte,
-        .kv_byte_s = (double)c->per_kv_byte, .kv_mac_s = (double)c->per_kv_mac,
+        .kv_byte_s = (double)c->per_kv_byte, .cached_kv_byte_s = (double)c->per_cached_kv_byte,
+        .kv_mac_s = (double)c->per_kv_mac,
         .shard_s = (double)c->per_shard, .value_s = (double)c->per_value,
         .accuracy = (double)c->accuracy};
     return VT_OK;

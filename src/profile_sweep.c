@@ -1,5 +1,6 @@
 #include "profile_sweep.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +13,13 @@ enum {
     CONTEXTS_MAX = 4,
     LEAST_VOCAB = 256,  /* smaller ones are only there because a model needs one */
     REPEATS_MAX = 64,   /* of a point; each times all layers */
-    POINT_NS = 25000000, /* that a point may take … */
-    LEAST_REPEATS = 2,   /* … but so many times at least */
+    POINT_NS = 300000000, /* that a point may take on a busy machine */
     TRIAL_WIDTH = 400,   /* d of the shapes that a trial runs at most, … */
     TRIAL_TOKENS = 8     /* … and how many tokens */
 };
+
+/* Times that differ by less than this factor agree. */
+#define AGREE 1.04
 
 /* What a shape is measured at. Lists end with 0. */
 typedef struct sweep_case {
@@ -35,28 +38,47 @@ static bool is_left_out(const vti_sweep_params *p, const sweep_case *c)
 /* Widths and head counts of published models, or near them: MHA, GQA, SWA, dense and MoE; vocabularies
  * so small that HEAD takes no longer than a layer. */
 static const sweep_case fitted[] = {
-    {{VTI_ARCH_QWEN2, 896, 14, 2, 64, 4864, 0, 0, 0, 0, 32768}, false, {16, 1024, 3000}, {32, 128, 512}},
-    {{VTI_ARCH_LLAMA, 2048, 16, 16, 128, 5632, 0, 0, 0, 0, 8192}, false, {64, 2000}, {64}},
-    {{VTI_ARCH_GEMMA3, 640, 4, 2, 256, 2048, 256, 0, 0, 0, 16384}, false, {16, 200, 2000}, {64, 512}},
-    {{VTI_ARCH_LLAMA, 1024, 16, 16, 64, 2816, 0, 0, 0, 0, 16384}, false, {64, 1024}, {16, 128, 384}},
-    {{VTI_ARCH_QWEN2MOE, 1024, 16, 16, 64, 2816, 0, 24, 4, 704, 32}, false, {1000}, {128}},
-    {{VTI_ARCH_QWEN2MOE, 2048, 16, 4, 128, 1408, 0, 8, 2, 1408, 32}, false, {500}, {64}},
-    {{VTI_ARCH_QWEN2MOE, 768, 12, 12, 64, 1536, 0, 16, 2, 512, 32}, false, {200}, {48, 256}},
-    {{VTI_ARCH_QWEN2MOE, 1280, 10, 2, 128, 640, 0, 32, 6, 320, 32}, false, {300}, {128}},
-    {{VTI_ARCH_LLAMA, 256, 8, 4, 32, 688, 0, 0, 0, 0, 2048}, true, {16, 256, 1000}, {32, 128, 256}},
-    {{VTI_ARCH_QWEN2, 512, 8, 8, 64, 1408, 0, 0, 0, 0, 2048}, true, {16, 500}, {32, 128, 256}},
-    {{VTI_ARCH_QWEN2MOE, 256, 4, 4, 64, 512, 0, 8, 2, 256, 1024}, true, {64}, {128}},
-    {{VTI_ARCH_QWEN2MOE, 384, 6, 6, 64, 768, 0, 16, 4, 128, 2048}, true, {64}, {64, 128}},
-    {{VTI_ARCH_QWEN2MOE, 512, 8, 2, 64, 256, 0, 8, 3, 192, 4096}, true, {200}, {100}},
+    {{VTI_ARCH_QWEN2, 896, 14, 2, 64, 4864, 0, 0, 0, 0, 32768},
+     false, {16, 1024, 3000}, {32, 128, 512}},
+    {{VTI_ARCH_LLAMA, 2048, 16, 16, 128, 5632, 0, 0, 0, 0, 8192},
+     false, {64, 2000}, {64}},
+    {{VTI_ARCH_GEMMA3, 640, 4, 2, 256, 2048, 256, 0, 0, 0, 16384},
+     false, {16, 200, 2000}, {64, 512}},
+    {{VTI_ARCH_LLAMA, 1024, 16, 16, 64, 2816, 0, 0, 0, 0, 16384},
+     false, {64, 1024}, {16, 128, 384}},
+    {{VTI_ARCH_QWEN2MOE, 1024, 16, 16, 64, 2816, 0, 10, 4, 704, 32},
+     false, {1000}, {128}},
+    {{VTI_ARCH_QWEN2MOE, 2048, 16, 4, 128, 1408, 0, 6, 2, 1408, 32},
+     false, {500}, {64}},
+    {{VTI_ARCH_QWEN2MOE, 768, 12, 12, 64, 1536, 0, 6, 2, 512, 32},
+     false, {200}, {48, 256}},
+    {{VTI_ARCH_QWEN2MOE, 1280, 10, 2, 128, 640, 0, 16, 6, 320, 32},
+     false, {300}, {128}},
+    {{VTI_ARCH_LLAMA, 256, 8, 4, 32, 688, 0, 0, 0, 0, 2048},
+     true, {16, 256, 1000}, {32, 128, 256}},
+    {{VTI_ARCH_QWEN2, 512, 8, 8, 64, 1408, 0, 0, 0, 0, 2048},
+     true, {16, 500}, {32, 128, 256}},
+    {{VTI_ARCH_QWEN2MOE, 256, 4, 4, 64, 512, 0, 8, 2, 256, 1024},
+     true, {64}, {128}},
+    {{VTI_ARCH_QWEN2MOE, 384, 6, 6, 64, 768, 0, 16, 4, 128, 2048},
+     true, {64}, {64, 128}},
+    {{VTI_ARCH_QWEN2MOE, 512, 8, 2, 64, 256, 0, 8, 3, 192, 4096},
+     true, {200}, {100}},
 };
 
 static const sweep_case held_out[] = {
-    {{VTI_ARCH_LLAMA, 1536, 12, 4, 128, 4096, 0, 0, 0, 0, 20000}, false, {200, 1500}, {100, 256}},
-    {{VTI_ARCH_QWEN2, 1280, 20, 20, 64, 3456, 0, 0, 0, 0, 12000}, false, {100, 1800}, {48, 200}},
-    {{VTI_ARCH_GEMMA3, 1536, 8, 4, 192, 5120, 700, 0, 0, 0, 10000}, false, {300, 1200}, {100, 256}},
-    {{VTI_ARCH_QWEN2MOE, 1536, 12, 12, 128, 2048, 0, 16, 4, 768, 32}, false, {700}, {100}},
-    {{VTI_ARCH_QWEN2, 384, 6, 2, 64, 1024, 0, 0, 0, 0, 4096}, true, {100, 700}, {64, 200}},
-    {{VTI_ARCH_QWEN2MOE, 320, 5, 5, 64, 640, 0, 12, 3, 192, 1500}, true, {100}, {128}},
+    {{VTI_ARCH_LLAMA, 1536, 12, 4, 128, 4096, 0, 0, 0, 0, 20000},
+     false, {200, 1500}, {100, 256}},
+    {{VTI_ARCH_QWEN2, 1280, 20, 20, 64, 3456, 0, 0, 0, 0, 12000},
+     false, {100, 1800}, {48, 200}},
+    {{VTI_ARCH_GEMMA3, 1536, 8, 4, 192, 5120, 700, 0, 0, 0, 10000},
+     false, {300, 1200}, {100, 256}},
+    {{VTI_ARCH_QWEN2MOE, 1536, 12, 12, 128, 2048, 0, 9, 4, 768, 32},
+     false, {700}, {100}},
+    {{VTI_ARCH_QWEN2, 384, 6, 2, 64, 1024, 0, 0, 0, 0, 4096},
+     true, {100, 700}, {64, 200}},
+    {{VTI_ARCH_QWEN2MOE, 320, 5, 5, 64, 640, 0, 12, 3, 192, 1500},
+     true, {100}, {128}},
 };
 
 typedef struct sweep {
@@ -85,17 +107,37 @@ typedef struct point {
     unsigned rate_count;
 } point;
 
-static int by_size(const void *a, const void *b)
+/* The three shortest times, in order. */
+enum { SHORTEST = 3 };
+
+static void find_shortest(const double *seconds, size_t count, double shortest[SHORTEST])
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    for (unsigned i = 0; i < SHORTEST; i++) shortest[i] = INFINITY;
+    for (size_t i = 0; i < count; i++) {
+        double t = seconds[i];
+        for (unsigned k = 0; k < SHORTEST; k++)
+            if (t < shortest[k]) {
+                double longer = shortest[k];
+                shortest[k] = t;
+                t = longer;
+            }
+    }
 }
 
-/* The lower quartile: what another program delayed, or a clock that was not up yet, is above it. */
-static double typical(double *seconds, size_t count)
+/* What another program delayed is longer, so the shortest count; the very shortest may be luck. */
+static double typical(const double *seconds, size_t count)
 {
-    qsort(seconds, count, sizeof *seconds, by_size);
-    return seconds[count / 4];
+    double shortest[SHORTEST];
+    find_shortest(seconds, count, shortest);
+    return shortest[count > 2 ? 1 : 0];
+}
+
+/* Three that nearly agree were not delayed. */
+static bool is_settled(const double *seconds, size_t count)
+{
+    double shortest[SHORTEST];
+    find_shortest(seconds, count, shortest);
+    return shortest[SHORTEST - 1] <= shortest[0] * AGREE;
 }
 
 static void note(point *t, unsigned part, double seconds)
@@ -136,7 +178,7 @@ static void features_of(const vti_plan_model *model, const vti_plan_request *req
 {
     static const vti_plan_coefficients one[VTI_PROFILE_TERMS] = {
         {.fixed = 1}, {.per_mac = 1}, {.per_weight_byte = 1}, {.per_weight_byte = 1},
-        {.per_kv_byte = 1}, {.per_kv_mac = 1}, {.per_shard = 1}, {.per_value = 1}};
+        {.per_kv_byte = 1}, {.per_kv_byte = 1}, {.per_kv_mac = 1}, {.per_shard = 1}, {.per_value = 1}};
     vti_plan_cluster cluster = {.devices = 1};
     vti_plan_request r = *request;
     r.cluster = &cluster;
@@ -147,7 +189,8 @@ static void features_of(const vti_plan_model *model, const vti_plan_request *req
         cluster.device[0].cost[kind][r.precision[unit]][phase] = one[t];
         feature[t] = vti_plan_unit_seconds(&r, phase, unit, &place, 1);
     }
-    feature[cached ? 2 : 3] = 0;
+    feature[cached ? VTI_TERM_WEIGHT_BYTE : VTI_TERM_CACHED_BYTE] = 0;
+    feature[cached ? VTI_TERM_KV_BYTE : VTI_TERM_CACHED_KV_BYTE] = 0;
 }
 
 static bool append(vti_profile_samples *out, const vti_profile_sample *sample)
@@ -191,11 +234,14 @@ static vt_status keep(const sweep *s, const setting *at, vti_plan_phase phase, u
 
 /* --- points ------------------------------------------------------------------------------------ */
 
-static bool goes_on(const sweep *s, unsigned repeat, uint64_t begin_ns)
+static bool goes_on(const sweep *s, unsigned repeat, const point *t, uint64_t begin_ns)
 {
-    if (s->p->tiny) return repeat < 1;
-    if (repeat < LEAST_REPEATS) return true;
-    return repeat < REPEATS_MAX && vti_now_ns() - begin_ns < POINT_NS;
+    bool settled = true;
+    if (repeat == 0) return true;
+    for (unsigned i = 0; i < 3; i++)
+        settled &= t->count[i] == 0 || is_settled(t->seconds[i], t->count[i]);
+    if (t->rate_count > 0) settled &= is_settled(t->rates, t->rate_count);
+    return !s->p->tiny && !settled && repeat < REPEATS_MAX && vti_now_ns() - begin_ns < POINT_NS;
 }
 
 /* One token with `context` tokens in the cache, itself included: all layers, then HEAD. */
@@ -208,7 +254,7 @@ static vt_status decode(const sweep *s, const setting *at, uint32_t context)
     vti_bed_step(at->bed, 0, 2 * layers, context - 1, 1, note_unit, &t);
     memset(t.count, 0, sizeof t.count); /* that was for warming up */
     uint64_t begin = vti_now_ns();
-    for (unsigned i = 0; goes_on(s, i, begin); i++) {
+    for (unsigned i = 0; goes_on(s, i, &t, begin); i++) {
         look_at_memory(s, at, &t);
         vti_bed_step(at->bed, 0, 2 * layers, context - 1, 1, note_unit, &t);
         note(&t, 2, vti_bed_head(at->bed));
@@ -226,7 +272,7 @@ static vt_status prefill(const sweep *s, const setting *at, uint32_t tokens)
     if (!open_point(&t, REPEATS_MAX))
         return vti_fail(s->err, VT_ERR_MEMORY, "no memory for measurements");
     uint64_t begin = vti_now_ns();
-    for (unsigned i = 0; goes_on(s, i, begin); i++) {
+    for (unsigned i = 0; goes_on(s, i, &t, begin); i++) {
         memset(t.sum, 0, sizeof t.sum);
         look_at_memory(s, at, &t);
         for (uint32_t from = 0; from < tokens; from += BATCH_TOKENS) {
@@ -289,7 +335,7 @@ static vt_status run_case(sweep *s, const sweep_case *c, vti_precision precision
     };
     vti_bed bed;
     setting at = {&bed, precision, c->cached};
-    params.layers = layers_of(s, c, vti_bed_layer_bytes(&params));
+    params.layers = layers_of(s, c, vti_bed_token_bytes(&params));
     if (!params.layers) return VT_OK;
     VTI_TRY(vti_bed_open(&bed, &params, s->err));
     vt_status status = run_points(s, c, &at);

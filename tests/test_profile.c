@@ -122,7 +122,7 @@ static void wire_damage(void **state)
     static const float bad[] = {NAN, INFINITY, -INFINITY, -1e-9f};
     vti_profile p = sample(), out;
     uint8_t bytes[VTI_PROFILE_WIRE_BYTES];
-    for (size_t at = VTI_PROFILE_WIRE_BYTES - 4 * (1 + 24 * 9); at < sizeof bytes; at += 4)
+    for (size_t at = VTI_PROFILE_WIRE_BYTES - 4 * (1 + 24 * 10); at < sizeof bytes; at += 4)
         for (unsigned i = 0; i < 4; i++) {
             vti_profile_encode(&p, bytes);
             put_float(bytes + at, bad[i]);

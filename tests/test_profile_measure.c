@@ -100,7 +100,8 @@ static vti_profile_samples made_up(const vti_profile *truth, unsigned disturbed)
         for (unsigned t = 0; t < VTI_PROFILE_TERMS; t++)
             y->feature[t] = exp((double)test_random_float(&random, 0, 4)) * (t ? 1e3 : 1);
         y->feature[0] = 1;
-        y->feature[nth % 2 ? 2 : 3] = 0;
+        y->feature[nth % 2 ? VTI_TERM_WEIGHT_BYTE : VTI_TERM_CACHED_BYTE] = 0;
+        y->feature[nth % 2 ? VTI_TERM_KV_BYTE : VTI_TERM_CACHED_KV_BYTE] = 0;
         y->bytes_per_s = nth % 2 ? 0 : 1e9 * (double)(1 + nth % 3);
         y->seconds = vti_profile_predict(truth, y);
         if (nth % 7 < disturbed) y->seconds *= 3;
@@ -119,7 +120,8 @@ static void known_coefficients_are_found(void **state)
                     .fixed = 1e-5f, .per_mac = phase == VTI_PREFILL ? 1e-9f * (float)k : 0,
                     .per_weight_byte = 2e-9f,
                     .per_cached_byte = phase == VTI_PREFILL ? 2e-9f : 0.5e-9f,
-                    .per_kv_byte = 1e-9f, .per_kv_mac = 3e-9f * (float)(1 + p)};
+                    .per_kv_byte = 1e-9f,
+                    .per_cached_kv_byte = phase == VTI_PREFILL ? 1e-9f : 0.3e-9f, .per_kv_mac = 3e-9f * (float)(1 + p)};
     for (unsigned disturbed = 0; disturbed < 2; disturbed++) {
         vti_profile_samples samples = made_up(&truth, disturbed);
         vt_error err;
