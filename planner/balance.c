@@ -38,16 +38,21 @@ static unsigned pour(const plan_work *work, unsigned devices, unsigned shards, u
     return given;
 }
 
-/* Who ends first with a shard more; -1 if nobody has room. */
-static int next_device(const plan_work *work, unsigned shards, unsigned mask, const unsigned *room,
-                       const uint16_t *shares, double *ends)
+/* When device d would end with a shard more; NEVER: it has no room for it. */
+static double next_end(const plan_work *work, unsigned shards, const unsigned *room,
+                       const uint16_t *shares, unsigned d)
+{
+    if (shares[d] >= room_of(room, d, shards)) return NEVER;
+    return vti_plan_work_seconds(&work[d], shares[d] + 1u);
+}
+
+/* Who of the mask ends first; -1 if nobody has room. */
+static int first_to_end(const double *ends, unsigned mask)
 {
     int best = -1;
-    for (; mask; mask &= mask - 1) {
-        unsigned d = (unsigned)__builtin_ctz(mask);
-        if (shares[d] >= room_of(room, d, shards)) continue;
-        double t = vti_plan_work_seconds(&work[d], shares[d] + 1u);
-        if (best < 0 || t < *ends) best = (int)d, *ends = t;
+    for (double least = NEVER; mask; mask &= mask - 1) {
+        int d = __builtin_ctz(mask);
+        if (ends[d] < least) least = ends[d], best = d;
     }
     return best;
 }
@@ -55,26 +60,30 @@ static int next_device(const plan_work *work, unsigned shards, unsigned mask, co
 bool vti_plan_balance(const plan_work *work, unsigned devices, unsigned shards, unsigned mask,
                       const unsigned *room, uint16_t *shares)
 {
-    double ends = 0;
+    double ends[VTI_PLAN_DEVICES_MAX], now[VTI_PLAN_DEVICES_MAX];
     memset(shares, 0, VTI_PLAN_DEVICES_MAX * sizeof *shares);
     unsigned given = pour(work, devices, shards, mask, room, shares);
+    for (unsigned d = 0; d < devices; d++)
+        ends[d] = mask >> d & 1 ? next_end(work, shards, room, shares, d) : NEVER;
     for (; given < shards; given++) {
-        int d = next_device(work, shards, mask, room, shares, &ends);
+        int d = first_to_end(ends, mask);
         if (d < 0) return false;
         shares[d]++;
+        ends[d] = next_end(work, shards, room, shares, (unsigned)d);
     }
+    for (unsigned d = 0; d < devices; d++) now[d] = vti_plan_work_seconds(&work[d], shares[d]);
     /* When nobody could end earlier with a shard of the slowest, no spread is better: one in which
      * the slowest has fewer gives somebody else more. Every move is towards such a spread. */
     for (unsigned moved = 0; moved < shards; moved++) {
         unsigned slowest = 0;
-        double last = -1;
-        for (unsigned d = 0; d < devices; d++) {
-            double t = vti_plan_work_seconds(&work[d], shares[d]);
-            if (t > last) last = t, slowest = d;
-        }
-        int d = next_device(work, shards, mask & ~(1u << slowest), room, shares, &ends);
-        if (d < 0 || ends >= last) break;
+        for (unsigned d = 1; d < devices; d++)
+            if (now[d] > now[slowest]) slowest = d;
+        int d = first_to_end(ends, mask & ~(1u << slowest));
+        if (d < 0 || ends[d] >= now[slowest]) break;
+        ends[slowest] = now[slowest], now[d] = ends[d];
         shares[slowest]--, shares[d]++;
+        now[slowest] = vti_plan_work_seconds(&work[slowest], shares[slowest]);
+        ends[d] = next_end(work, shards, room, shares, (unsigned)d);
     }
     return true;
 }

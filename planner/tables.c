@@ -418,13 +418,20 @@ static void add_confined(plan_search *s, unsigned unit)
 {
     plan_group *g = &s->group[s->groups++];
     const plan_group *like = &s->group[s->group_of[unit]];
-    *g = (plan_group){.unit = unit, .like = s->group_of[unit], .wires = like->wires,
-                      .shards = like->shards, .first = s->options};
+    g->unit = unit, g->count = 0, g->like = s->group_of[unit];
+    g->wires = like->wires, g->shards = like->shards;
+    g->first = s->options, g->options = 0;
     memcpy(g->work, like->work, sizeof g->work);
     append(s, g, s->decode[unit].shares);
-    for (unsigned o = like->first; o < like->first + like->options; o++)
-        if (memcmp(s->option[o].shares, s->decode[unit].shares, sizeof s->option->shares) != 0)
-            append(s, g, s->option[o].shares);
+    for (unsigned o = like->first; o < like->first + like->options; o++) {
+        plan_option *option = &s->option[s->options];
+        if (memcmp(s->option[o].shares, s->decode[unit].shares, sizeof s->option->shares) == 0)
+            continue;
+        if (s->options >= OPTIONS_MORE) return;
+        *option = s->option[o];
+        option_bytes(s, unit, option);
+        s->options++, g->options++;
+    }
 }
 
 void vti_plan_confine(plan_search *s, const vti_plan_place *decode)
