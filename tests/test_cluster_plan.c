@@ -145,7 +145,9 @@ static void left_out_with_a_reason(void **state)
     for (size_t i = 2; i <= WORKERS; i++) {
         vt_device_info info = device(cluster, i);
         assert_int_equal(info.layer_count, 0);
-        assert_non_null(strstr(info.left_out, "ms per token with it"));
+        /* Loopback may be so fast that the difference is not worth a number. */
+        assert_true(strstr(info.left_out, "ms per token with it") ||
+                    strstr(info.left_out, "not be faster"));
     }
     assert_non_null(strstr(log.text, workers[1].address));
     tells_the_same(model, cluster);
@@ -181,7 +183,7 @@ static void memory_decides(void **state)
 static void speed_decides(void **state)
 {
     (void)state;
-    vt_profile slow = profile_of(1), fast = profile_of(200), same = profile_of(10);
+    vt_profile slow = profile_of(0.1), fast = profile_of(100), same = profile_of(1);
     test_worker workers[2] = {start(0, &slow), start(0, &fast)};
     vt_cluster_params params = vt_cluster_params_default();
     vt_cluster *cluster;
