@@ -201,12 +201,12 @@ typedef struct cli_compute {
      "                                 runs there"},                                                \
     {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Devices"},                                           \
     {"devices", 'd', CLI_STRING, &(c).devices, 0, 0, "HOST:PORT,…",                                \
-     "workers that may run layers too; which ones is planned for the fastest answer"},             \
+     "workers that may run layers too, as is planned for the fastest answer"},                     \
     {"split", 0, CLI_STRING, &(c).split, 0, 0, "A,B,…|even",                                       \
-     "instead: layers of this device, then of each worker (without the first number\n"            \
-     "                                 this device only embeds and samples), or even shares"},      \
+     "by hand: layers of this device, then of each worker (one number less: this\n"                \
+     "                                 device only embeds and samples), or even shares"},           \
     {"no-profile", 0, CLI_FLAG, &(c).no_profile, 0, 0, NULL,                                       \
-     "plan without knowing how fast this device is, which is measured once otherwise"},            \
+     "plan without this device's speed (else it is measured, once)"},                              \
     {"save-plan", 0, CLI_STRING, &(c).save_plan_path, 0, 0, "FILE",                                \
      "write what runs where to FILE, for --plan"},                                                 \
     {"local", 0, CLI_U32, &(c).local, 1, 64, "N",                                                  \

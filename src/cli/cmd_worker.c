@@ -72,8 +72,8 @@ static int run(int argc, char **argv)
         {"model", 'm', CLI_STRING, &params.model_path, 0, 0, "FILE",
          "a model on this device: its weights need not be sent"},
         {"no-profile", 0, CLI_FLAG, &no_profile, 0, 0, NULL,
-         "tell main devices nothing about this device's speed, which is measured once\n"
-         "                                 otherwise; they then take it to be like themselves"},
+         "do not tell how fast this device is (else it is measured, once): main\n"
+         "                                 devices then take it to be like themselves"},
         CLI_CACHE_OPTIONS(cache),
         {"threads", 'T', CLI_U32, &params.threads, 1, 1024, "N",
          "threads that compute (default: one per big core)"},
