@@ -48,12 +48,12 @@ static void weigh_columns(const vt_importance *m, const vti_weights *weights, ui
         add_column_squares(m, &u->shard[i]->tensor[VTI_PIECE_ROWS], m->g->hparams.d, row, sums);
 }
 
-/* Turns m->squares into shares of a part: the square of what a channel adds to the unit's output,
- * all together 1. Of channels that add nothing, all have the same. */
+/* Turns m->squares into shares of a part: the size of what a channel adds to the unit's output, all
+ * together 1. Of channels that add nothing, all have the same. */
 static void share(const vti_importance_part *part, double *x)
 {
     double sum = 0;
-    for (uint32_t c = 0; c < part->channels; c++) sum += x[c];
+    for (uint32_t c = 0; c < part->channels; c++) sum += x[c] = sqrt(x[c]);
     for (uint32_t c = 0; c < part->channels; c++)
         x[c] = sum > 0 ? x[c] / sum : 1.0 / part->channels;
 }

@@ -285,7 +285,7 @@ static double *added(const vt_model *model, vti_stage *stage, uint32_t unit, con
     return out;
 }
 
-/* Of two channels of the first unit, the one that adds twice as much has four times the score. */
+/* Of two channels of the first unit, the one that adds twice as much has twice the score. */
 static void a_part_is_shared_by_contribution(void **state)
 {
     (void)state;
@@ -313,7 +313,7 @@ static void a_part_is_shared_by_contribution(void **state)
             size[c] = 0;
             for (size_t i = 0; i < 8 * (size_t)model->hparams.d; i++)
                 size[c] += (whole[i] - rest[i]) * (whole[i] - rest[i]);
-            sum += size[c];
+            sum += size[c] = sqrt(size[c]);
             free(rest);
         }
         for (uint32_t c = 0; c < part->channels; c++) {
