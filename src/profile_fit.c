@@ -8,6 +8,9 @@
 
 enum { ROUNDS = 20 }; /* of reweighting */
 
+/* Memory does not change more than by this factor: what was slower was read while delayed. */
+#define MOST_FASTER 1.7
+
 /* Terms that are told apart. Decoding does as many multiply-accumulates as it reads weights, and the
  * width of one token is next to nothing; prompts read each weight once for many tokens. */
 static const bool used[VTI_PHASES][VTI_PROFILE_TERMS] = {
@@ -31,7 +34,8 @@ static void features_of(const vti_profile_sample *s, double bytes_per_s,
         feature[VTI_TERM_KV_BYTE] += feature[VTI_TERM_CACHED_KV_BYTE];
         feature[VTI_TERM_CACHED_BYTE] = feature[VTI_TERM_CACHED_KV_BYTE] = 0;
     } else if (s->bytes_per_s > 0) {
-        feature[VTI_TERM_WEIGHT_BYTE] *= bytes_per_s / s->bytes_per_s;
+        double faster = fmax(bytes_per_s / s->bytes_per_s, 1 / MOST_FASTER);
+        feature[VTI_TERM_WEIGHT_BYTE] *= fmin(faster, MOST_FASTER);
     }
 }
 

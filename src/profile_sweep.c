@@ -13,7 +13,9 @@ enum {
     CONTEXTS_MAX = 4,
     LEAST_VOCAB = 256,  /* smaller ones are only there because a model needs one */
     REPEATS_MAX = 64,   /* of a point; each times all layers */
-    POINT_NS = 300000000, /* that a point may take on a busy machine */
+    POINT_NS = 300000000, /* that a point may take on a busy machine, … */
+    HASTY_NS = 30000000,  /* … or when all of them took … */
+    LONG_S = 10,          /* … so many seconds already */
     TRIAL_WIDTH = 400,   /* d of the shapes that a trial runs at most, … */
     TRIAL_TOKENS = 8     /* … and how many tokens */
 };
@@ -87,6 +89,7 @@ typedef struct sweep {
     vt_error *err;
     uint64_t stream_bytes; /* weights that a model needs so that none stay in the cache */
     vti_reader *reader;
+    uint64_t begin_ns;
     double done, all;      /* points, for progress */
 } sweep;
 
@@ -237,11 +240,13 @@ static vt_status keep(const sweep *s, const setting *at, vti_plan_phase phase, u
 static bool goes_on(const sweep *s, unsigned repeat, const point *t, uint64_t begin_ns)
 {
     bool settled = true;
+    uint64_t now = vti_now_ns();
+    uint64_t most = now - s->begin_ns < LONG_S * UINT64_C(1000000000) ? POINT_NS : HASTY_NS;
     if (repeat == 0) return true;
     for (unsigned i = 0; i < 3; i++)
         settled &= t->count[i] == 0 || is_settled(t->seconds[i], t->count[i]);
     if (t->rate_count > 0) settled &= is_settled(t->rates, t->rate_count);
-    return !s->p->tiny && !settled && repeat < REPEATS_MAX && vti_now_ns() - begin_ns < POINT_NS;
+    return !s->p->tiny && !settled && repeat < REPEATS_MAX && now - begin_ns < most;
 }
 
 /* One token with `context` tokens in the cache, itself included: all layers, then HEAD. */
@@ -356,7 +361,8 @@ vt_status vti_profile_sweep(const vti_sweep_params *params, vti_profile_samples 
     const sweep_case *cases = params->held_out ? held_out : fitted;
     size_t count = params->held_out ? sizeof held_out / sizeof *held_out
                                     : sizeof fitted / sizeof *fitted;
-    sweep s = {.p = params, .out = out, .err = err, .stream_bytes = params->cache_bytes * 5 / 2};
+    sweep s = {.p = params, .out = out, .err = err, .stream_bytes = params->cache_bytes * 5 / 2,
+               .begin_ns = vti_now_ns()};
     if (params->tiny) s.stream_bytes = 1;
     VTI_TRY(vti_reader_open(params->pool, s.stream_bytes, &s.reader, err));
     vt_status status = VT_OK;
