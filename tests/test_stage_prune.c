@@ -28,7 +28,7 @@ static rig open_rig(const test_model *shape)
     rig r = {0};
     size_t bytes;
     vt_error err;
-    const vti_weights *layers;
+    const vti_weights *layers = NULL;
     r.file = test_model_build(shape, &bytes);
     vt_model_params params = vt_model_params_default();
     params.threads = 2;
