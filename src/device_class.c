@@ -12,7 +12,7 @@ static const char file_name[] = "the device classes";
 
 enum { GIGA = 1000000000 };
 
-/* --- the data file ----------------------------------------------------------------------------- */
+/* --- the data file ---------------------------------------------------------------------------- */
 
 static json_t *load(vt_error *err)
 {
@@ -36,7 +36,7 @@ static double element(const json_t *object, const char *field, size_t index)
     return json_number_value(json_array_get(json_object_get(object, field), index));
 }
 
-/* --- the formula ------------------------------------------------------------------------------- */
+/* --- the formula ------------------------------------------------------------------------------ */
 
 /* Of all cores that compute together. */
 typedef struct speed {
@@ -119,7 +119,7 @@ static void describe(const json_t *root, const json_t *device, vti_profile *out)
     set_costs(&s, out);
 }
 
-/* --- looking up -------------------------------------------------------------------------------- */
+/* --- looking up ------------------------------------------------------------------------------- */
 
 static vt_status no_class(const json_t *devices, const char *name, vt_error *err)
 {

@@ -1,6 +1,7 @@
 /* nnls.c: Lawson and Hanson's active set method ("Solving Least Squares Problems", chapter 23). The
- * inner least squares go to LAPACK: QR, Qᵀ b, then R. These are the steps of dgels; it is not called
- * itself because its choice of a block size takes a static program the run-time library of Fortran. */
+ * inner least squares go to LAPACK: QR, Qᵀ b, then R. These are the steps of dgels; it is not
+ * called itself because in a static program it wants Fortran's run-time library
+ * (docs/decisions.md). */
 #include "nnls.h"
 
 #include <math.h>

@@ -54,10 +54,10 @@ double vti_profile_accuracy(const vti_profile *profile)
     return known ? sum / known : 0;
 }
 
-/* --- for the planner --------------------------------------------------------------------------- */
+/* --- for the planner -------------------------------------------------------------------------- */
 
-/* The part of weights of so many bytes that is read from memory for every token. Weights are read in
- * the same order each time: a cache that they all but fill keeps next to nothing of them. */
+/* The part of weights of so many bytes that is read from memory for every token. Weights are read
+ * in the same order each time: a cache that they all but fill keeps next to nothing of them. */
 static double streamed_part(double bytes, double cache_bytes)
 {
     double begin = 0.5 * cache_bytes, end = 1.25 * cache_bytes;
@@ -99,7 +99,7 @@ void vti_profile_fill(const vti_profile *profile, const vti_plan_model *model,
     }
 }
 
-/* --- the wire ---------------------------------------------------------------------------------- */
+/* --- the wire --------------------------------------------------------------------------------- */
 
 static uint32_t bits_of(float value)
 {

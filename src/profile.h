@@ -60,7 +60,7 @@ void vti_profile_fill(const vti_profile *profile, const vti_plan_model *model,
 /* The mean of the accuracies that are known; 0: none is. */
 double vti_profile_accuracy(const vti_profile *profile);
 
-/* --- the wire ---------------------------------------------------------------------------------- */
+/* --- the wire --------------------------------------------------------------------------------- */
 
 enum {
     /* EMBED is left out: it costs nothing. */
@@ -74,7 +74,7 @@ void vti_profile_encode(const vti_profile *profile, uint8_t out[VTI_PROFILE_WIRE
 /* The same profile, its texts made printable. False if it is not one; *out is then undefined. */
 bool vti_profile_decode(const uint8_t data[VTI_PROFILE_WIRE_BYTES], vti_profile *out);
 
-/* --- text -------------------------------------------------------------------------------------- */
+/* --- text ------------------------------------------------------------------------------------- */
 
 /* JSON, ending in a newline; to be freed. NULL without memory. */
 char *vti_profile_write_json(const vti_profile *profile);

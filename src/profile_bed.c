@@ -38,7 +38,7 @@ uint64_t vti_bed_token_bytes(const vti_bed_params *params)
     return (uint64_t)(macs * per_weight[params->precision]);
 }
 
-/* --- opening ----------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static vt_status load_weights(vti_bed *bed, vti_precision precision, vt_error *err)
 {
@@ -125,7 +125,7 @@ void vti_bed_close(vti_bed *bed)
     *bed = (vti_bed){.model = NULL};
 }
 
-/* --- running ----------------------------------------------------------------------------------- */
+/* --- running ---------------------------------------------------------------------------------- */
 
 static void watch_unit(void *user, uint32_t unit, bool ends)
 {

@@ -11,8 +11,8 @@ enum { ROUNDS = 20 }; /* of reweighting */
 /* Memory does not change more than by this factor: what was slower was read while delayed. */
 #define MOST_FASTER 1.7
 
-/* Terms that are told apart. Decoding does as many multiply-accumulates as it reads weights, and the
- * width of one token is next to nothing; prompts read each weight once for many tokens. */
+/* Terms that are told apart. Decoding does as many multiply-accumulates as it reads weights, and
+ * the width of one token is next to nothing; prompts read each weight once for many tokens. */
 static const bool used[VTI_PHASES][VTI_PROFILE_TERMS] = {
     [VTI_PREFILL] = {[VTI_TERM_FIXED] = true, [VTI_TERM_MAC] = true, [VTI_TERM_WEIGHT_BYTE] = true,
                      [VTI_TERM_KV_BYTE] = true, [VTI_TERM_KV_MAC] = true, [VTI_TERM_SHARD] = true,
@@ -49,7 +49,7 @@ double vti_profile_predict(const vti_profile *profile, const vti_profile_sample 
     return seconds;
 }
 
-/* --- memory ------------------------------------------------------------------------------------ */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -71,7 +71,7 @@ static bool median_rate(const vti_profile_samples *samples, double *out)
     return true;
 }
 
-/* --- fitting ----------------------------------------------------------------------------------- */
+/* --- fitting ---------------------------------------------------------------------------------- */
 
 /* The samples of one kind, precision and phase: A x = 1 where the prediction is the measurement. */
 typedef struct equations {
@@ -202,7 +202,7 @@ vt_status vti_profile_fit(const vti_profile_samples *samples, vti_profile *profi
     return status;
 }
 
-/* --- judging ----------------------------------------------------------------------------------- */
+/* --- judging ---------------------------------------------------------------------------------- */
 
 static double mean_error(const vti_profile *profile, const vti_profile_samples *samples,
                          unsigned kind, unsigned precision, unsigned phase, unsigned *count)

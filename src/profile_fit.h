@@ -13,7 +13,7 @@ vt_status vti_profile_fit(const vti_profile_samples *samples, vti_profile *profi
 /* Seconds that the profile predicts. Of weights from memory at the speed that it had meanwhile. */
 double vti_profile_predict(const vti_profile *profile, const vti_profile_sample *sample);
 
-/* Sets the accuracies by samples that were not fitted; those of kinds that are not among them stay. */
+/* Sets the accuracies by samples that were not fitted; of kinds that are not among them, they stay. */
 void vti_profile_judge(vti_profile *profile, const vti_profile_samples *samples);
 
 #endif

@@ -9,7 +9,7 @@
 
 vt_profile_params vt_profile_params_default(void) { return (vt_profile_params){.threads = 0}; }
 
-/* --- this machine ------------------------------------------------------------------------------ */
+/* --- this machine ----------------------------------------------------------------------------- */
 
 /* The line of /proc/cpuinfo, or, where there is none, the name of the board. */
 static void processor_name(char out[VTI_PROFILE_NAME_MAX])
@@ -58,7 +58,8 @@ size_t vt_profile_cache_name(uint32_t threads, char *buffer, size_t capacity)
     vti_profile here;
     describe_this(&here, threads);
     for (char *c = here.name; *c; c++) {
-        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9');
+        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+                     (*c >= '0' && *c <= '9');
         if (!plain) *c = '-';
     }
     int bytes = snprintf(buffer, capacity, "profile-%s-%x-%ut-%s.json", here.name, here.features,
@@ -66,7 +67,7 @@ size_t vt_profile_cache_name(uint32_t threads, char *buffer, size_t capacity)
     return (size_t)bytes;
 }
 
-/* --- measuring --------------------------------------------------------------------------------- */
+/* --- measuring -------------------------------------------------------------------------------- */
 
 enum { THOUSANDTHS = 1000 };
 
@@ -129,7 +130,7 @@ vt_status vt_profile_check(vt_profile *profile, const vt_profile_params *params,
     return status;
 }
 
-/* --- what is in one ---------------------------------------------------------------------------- */
+/* --- what is in one --------------------------------------------------------------------------- */
 
 void vt_profile_get_info(const vt_profile *profile, vt_profile_info *out)
 {
@@ -143,7 +144,8 @@ void vt_profile_get_info(const vt_profile *profile, vt_profile_info *out)
 vt_status vt_profile_get_cost(const vt_profile *profile, vt_unit_kind kind, vt_precision precision,
                               bool decode, vt_profile_cost *out)
 {
-    if (kind >= VT_UNIT_KIND_COUNT || (unsigned)precision >= VT_PRECISION_COUNT) return VT_ERR_ARGUMENT;
+    if (kind >= VT_UNIT_KIND_COUNT || (unsigned)precision >= VT_PRECISION_COUNT)
+        return VT_ERR_ARGUMENT;
     static const vti_plan_kind kinds[VT_UNIT_KIND_COUNT] = {VTI_PLAN_ATTN, VTI_PLAN_FFN,
                                                             VTI_PLAN_MOE, VTI_PLAN_HEAD};
     const vti_profile_cost *c =

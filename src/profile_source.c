@@ -20,7 +20,8 @@ void vti_random_floats(uint32_t *state, float *out, size_t count)
 
 static bool is_here(const vti_geometry *g, const vti_piece *piece)
 {
-    return piece->rows && (piece->role == VTI_OUTPUT || vti_role_required(&g->hparams, piece->role));
+    return piece->rows &&
+           (piece->role == VTI_OUTPUT || vti_role_required(&g->hparams, piece->role));
 }
 
 /* Routers are F32 in published files. */
@@ -90,7 +91,7 @@ static vt_status load(void *self, vti_shard_id id, void *memory, vt_error *err)
     return VT_OK;
 }
 
-/* --- panels ------------------------------------------------------------------------------------ */
+/* --- panels ----------------------------------------------------------------------------------- */
 
 static uint32_t widest(const vti_hparams *p)
 {

@@ -37,8 +37,8 @@ static bool is_left_out(const vti_sweep_params *p, const sweep_case *c)
     return p->tiny && (!c->cached || c->shape.d > TRIAL_WIDTH);
 }
 
-/* Widths and head counts of published models, or near them: MHA, GQA, SWA, dense and MoE; vocabularies
- * so small that HEAD takes no longer than a layer. */
+/* Widths and head counts of published models, or near them: MHA, GQA, SWA, dense and MoE;
+ * vocabularies so small that HEAD takes no longer than a layer. */
 static const sweep_case fitted[] = {
     {{VTI_ARCH_QWEN2, 896, 14, 2, 64, 4864, 0, 0, 0, 0, 32768},
      false, {16, 1024, 3000}, {32, 128, 512}},
@@ -99,7 +99,7 @@ typedef struct setting {
     bool cached;
 } setting;
 
-/* --- times of a point -------------------------------------------------------------------------- */
+/* --- times of a point ------------------------------------------------------------------------- */
 
 /* Of ATTN, FFN and HEAD, in the repeats of one point. */
 typedef struct point {
@@ -173,7 +173,7 @@ static bool open_point(point *t, size_t room)
 
 static void close_point(point *t) { free(t->seconds[0]); }
 
-/* --- features ---------------------------------------------------------------------------------- */
+/* --- features --------------------------------------------------------------------------------- */
 
 /* What the planner multiplies each coefficient with: the unit's time where all others are 0. */
 static void features_of(const vti_plan_model *model, const vti_plan_request *request,
@@ -181,7 +181,8 @@ static void features_of(const vti_plan_model *model, const vti_plan_request *req
 {
     static const vti_plan_coefficients one[VTI_PROFILE_TERMS] = {
         {.fixed = 1}, {.per_mac = 1}, {.per_weight_byte = 1}, {.per_weight_byte = 1},
-        {.per_kv_byte = 1}, {.per_kv_byte = 1}, {.per_kv_mac = 1}, {.per_shard = 1}, {.per_value = 1}};
+        {.per_kv_byte = 1}, {.per_kv_byte = 1}, {.per_kv_mac = 1},
+        {.per_shard = 1}, {.per_value = 1}};
     vti_plan_cluster cluster = {.devices = 1};
     vti_plan_request r = *request;
     r.cluster = &cluster;
@@ -235,7 +236,7 @@ static vt_status keep(const sweep *s, const setting *at, vti_plan_phase phase, u
     return VT_OK;
 }
 
-/* --- points ------------------------------------------------------------------------------------ */
+/* --- points ----------------------------------------------------------------------------------- */
 
 static bool goes_on(const sweep *s, unsigned repeat, const point *t, uint64_t begin_ns)
 {
@@ -351,7 +352,8 @@ static vt_status run_case(sweep *s, const sweep_case *c, vti_precision precision
 static unsigned points_of(const sweep_case *c)
 {
     unsigned points = 0;
-    for (unsigned i = 0; i < CONTEXTS_MAX; i++) points += (c->contexts[i] > 0) + (c->prompts[i] > 0);
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
+        points += (c->contexts[i] > 0) + (c->prompts[i] > 0);
     return points;
 }
 

@@ -6,8 +6,8 @@
 #include "pool.h"
 #include "profile.h"
 
-/* One unit's time, and what of it each coefficient is multiplied with, in the order of the fields of
- * vti_profile_cost. */
+/* One unit's time, and what of it each coefficient is multiplied with, in the order of
+ * vti_profile_term. */
 typedef struct vti_profile_sample {
     vti_plan_kind kind;
     vti_plan_precision precision;

@@ -13,7 +13,8 @@ static void shows(void **state)
     test_cli_expect(TRIAL, 0, "MOE   I4", NULL);
     test_cli_expect(TRIAL "--json", 0, "\"format\": \"voltron-profile\"", NULL);
     test_cli_expect(TRIAL "-o $DIR/p.json && grep -c per_mac $DIR/p.json", 0, "24", NULL);
-    test_cli_expect("echo a letter >$DIR/letter; " TRIAL "-o $DIR/letter", 2, NULL, "not a device p");
+    test_cli_expect("echo a letter >$DIR/letter; " TRIAL "-o $DIR/letter", 2, NULL,
+                    "not a device profile");
     test_cli_expect("RUN profile --threads 0", 2, NULL, "threads");
     test_cli_expect("RUN profile --frob", 2, NULL, "--frob");
     test_cli_expect("RUN --help", 0, "voltron-run profile", NULL);

@@ -19,7 +19,8 @@ static bool solve(size_t rows, size_t columns, const double *a, const double *b,
 
 static void near(double x, double wanted)
 {
-    if (!(fabs(x - wanted) <= 1e-9 * fmax(1, fabs(wanted)))) fail_msg("%.17g, not %.17g", x, wanted);
+    if (!(fabs(x - wanted) <= 1e-9 * fmax(1, fabs(wanted))))
+        fail_msg("%.17g, not %.17g", x, wanted);
 }
 
 static void known(void **state)
@@ -73,7 +74,8 @@ static void random_problems(void **state)
     test_random random = {0x2215};
     static double a[40 * MOST], b[40], r[40];
     for (unsigned i = 0; i < 400; i++) {
-        size_t rows = 1 + test_random_u64(&random) % 40, columns = 1 + test_random_u64(&random) % MOST;
+        size_t rows = 1 + test_random_u64(&random) % 40;
+        size_t columns = 1 + test_random_u64(&random) % MOST;
         double x[MOST], size[MOST];
         for (size_t c = 0; c < columns; c++) {
             size[c] = pow(10, (int)(test_random_u64(&random) % 25) - 12);

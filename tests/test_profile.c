@@ -32,7 +32,8 @@ static void json_round_trip(void **state)
     vt_error err;
     char *text = vti_profile_write_json(&p);
     assert_non_null(text);
-    if (vti_profile_read_json(text, strlen(text), &back, &err) != VT_OK) fail_msg("%s", err.message);
+    if (vti_profile_read_json(text, strlen(text), &back, &err) != VT_OK)
+        fail_msg("%s", err.message);
     assert_memory_equal(&p, &back, sizeof p);
     free(text);
 }
@@ -138,7 +139,7 @@ static void wire_damage(void **state)
     assert_false(vti_profile_decode(bytes, &out)); /* no thread */
 }
 
-/* --- files ------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static void files(void **state)
 {

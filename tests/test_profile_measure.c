@@ -83,7 +83,7 @@ static void progress_ends(void **state)
     vt_profile_close(profile);
 }
 
-/* --- fitting ----------------------------------------------------------------------------------- */
+/* --- fitting ---------------------------------------------------------------------------------- */
 
 /* Times of a machine whose coefficients are known, some of them disturbed. */
 static vti_profile_samples made_up(const vti_profile *truth, unsigned disturbed)
@@ -121,7 +121,8 @@ static void known_coefficients_are_found(void **state)
                     .per_weight_byte = 2e-9f,
                     .per_cached_byte = phase == VTI_PREFILL ? 2e-9f : 0.5e-9f,
                     .per_kv_byte = 1e-9f,
-                    .per_cached_kv_byte = phase == VTI_PREFILL ? 1e-9f : 0.3e-9f, .per_kv_mac = 3e-9f * (float)(1 + p)};
+                    .per_cached_kv_byte = phase == VTI_PREFILL ? 1e-9f : 0.3e-9f,
+                    .per_kv_mac = 3e-9f * (float)(1 + p)};
     for (unsigned disturbed = 0; disturbed < 2; disturbed++) {
         vti_profile_samples samples = made_up(&truth, disturbed);
         vt_error err;
@@ -131,7 +132,8 @@ static void known_coefficients_are_found(void **state)
             vti_profile_sample *y = &samples.sample[i];
             if (y->kind == VTI_PLAN_HEAD) continue; /* of decode in both phases */
             double wanted = vti_profile_predict(&truth, y), got = vti_profile_predict(&fitted, y);
-            if (!(fabs(got / wanted - 1) < 0.02)) fail_msg("sample %zu: %g, not %g", i, got, wanted);
+            if (!(fabs(got / wanted - 1) < 0.02))
+                fail_msg("sample %zu: %g, not %g", i, got, wanted);
         }
         vti_profile_judge(&fitted, &samples);
         double accuracy = vti_profile_accuracy(&fitted);

@@ -158,8 +158,8 @@ static int show(const profile_options *o, const vt_profile *profile)
         print_table(profile);
     if (code == CLI_OK && o->check && info.accuracy < least_accuracy)
         code = cli_error(VT_ERR_INTERNAL,
-                         "predictions are right to %.1f %%, less than %.0f %%: was the device busy? "
-                         "Try again with --force", 100 * info.accuracy, 100 * least_accuracy);
+                         "predictions are right to %.1f %%, less than %.0f %%: was the device "
+                         "busy? Try again with --force", 100 * info.accuracy, 100 * least_accuracy);
     return code;
 }
 

@@ -1,5 +1,4 @@
 /* profile.c: this device's profile, measured once and kept in the cache folder. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
