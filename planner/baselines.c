@@ -96,8 +96,8 @@ static void runs(const vti_plan_request *r, const double *weight, bool bounded, 
         for (unsigned i = 0; bounded && room[on] < bytes[u % 2] && i < devices; i++)
             if (room[(d + i) % devices] >= bytes[u % 2]) on = (d + i) % devices;
         room[on] -= bytes[u % 2];
-        if (again && before[u % 2] == on) plan->place[VTI_DECODE][u] = plan->place[VTI_DECODE][u - 2];
-        else plan->place[VTI_DECODE][u] = whole(r, u, on);
+        vti_plan_place *place = &plan->place[VTI_DECODE][u];
+        *place = again && before[u % 2] == on ? place[-2] : whole(r, u, on);
         before[u % 2] = on;
     }
 }

@@ -126,9 +126,11 @@ static void try_baselines(plan_search *s)
     limit.least_s[s->units] = 0;
     for (unsigned u = s->units - 1; u > 0; u--)
         limit.least_s[u] = limit.least_s[u + 1] + least[s->group_of[u]];
-    for (unsigned i = 0; i < sizeof spread / sizeof *spread; i++) try_baseline(s, spread[i], &limit);
+    for (unsigned i = 0; i < sizeof spread / sizeof *spread; i++)
+        try_baseline(s, spread[i], &limit);
     if (vti_plan_whole_bound(s) >= s->best_s) return;
-    for (unsigned i = 0; i < sizeof whole / sizeof *whole; i++) try_baseline(s, whole[i], &limit);
+    for (unsigned i = 0; i < sizeof whole / sizeof *whole; i++)
+        try_baseline(s, whole[i], &limit);
 }
 
 static void improve_best(plan_search *s)
@@ -140,8 +142,8 @@ static void improve_best(plan_search *s)
     }
 }
 
-/* Where memory is full no shard fits anywhere else: moves some all the same, and lets the repair find
- * what gives way to them. True if that gave a better plan. */
+/* Where memory is full no shard fits anywhere else: moves some all the same, and lets the repair
+ * find what gives way to them. True if that gave a better plan. */
 static bool push(plan_search *s, unsigned unit, unsigned from, unsigned to, unsigned shards)
 {
     double before = s->best_s;
@@ -193,7 +195,8 @@ static void try_everything(plan_search *s)
     improve_best(s);
     if (s->best_s < NEVER) push_all(s);
     if (s->units > TINY_MODEL || s->complete) return;
-    vti_plan_add_uneven(s, SEVERAL_SPREADS); /* with so good a plan, most labels are dropped at once */
+    /* With so good a plan, most labels are dropped at once. */
+    vti_plan_add_uneven(s, SEVERAL_SPREADS);
     if (vti_plan_labels(s) && s->complete) s->bound_s = s->best_s;
 }
 

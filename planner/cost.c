@@ -41,8 +41,8 @@ static double unit_batches(const vti_plan_request *r, double tokens)
     return (double)(uint64_t)((tokens + r->batch_tokens - 1) / r->batch_tokens);
 }
 
-/* Tokens in the KV cache that a token attends to. Of a prompt the mean: half of it, until it is longer
- * than the window. */
+/* Tokens in the KV cache that a token attends to. Of a prompt the mean: half of it, until it is
+ * longer than the window. */
 static double seen_tokens(const vti_plan_request *r, vti_plan_phase phase, double window)
 {
     double last = phase == VTI_DECODE ? r->context_tokens : r->prompt_tokens;
@@ -183,7 +183,8 @@ double vti_plan_seconds(const vti_plan_request *r, vti_plan_phase phase,
     double sum = 0, last[2] = {0};
     for (unsigned u = 0; u < r->model->units; u++) {
         unsigned holders = u ? vti_plan_holders(&places[u - 1]) : 1;
-        if (!vti_plan_repeats(r, places, u)) last[u % 2] = vti_plan_unit_seconds(r, phase, u, &places[u], holders);
+        if (!vti_plan_repeats(r, places, u))
+            last[u % 2] = vti_plan_unit_seconds(r, phase, u, &places[u], holders);
         sum += last[u % 2];
     }
     return sum;

@@ -146,7 +146,8 @@ static double forward(plan_search *s)
             advance(&s->group[g], s->states, s->at[from], s->at[u]);
             step->key = 1 + g * VTI_PLAN_UNITS_MAX + from;
             step->taken_s = vti_plan_settle(s->at[u], s->states);
-            bool same = last[g] && memcmp(s->at[u], s->at[last[g]], s->states * sizeof(double)) == 0;
+            bool same =
+                last[g] && memcmp(s->at[u], s->at[last[g]], s->states * sizeof(double)) == 0;
             step->slot = last[g] = same ? last[g] : (uint16_t)u;
         }
         s->slot[u] = step->slot;
@@ -161,7 +162,8 @@ static unsigned find_option(const plan_search *s, const plan_group *g, unsigned 
                             unsigned after)
 {
     const plan_wires *w = &s->wire[g->wires];
-    bool head = vti_plan_is_head(s, g->unit), set = (s->holders[after] & (s->holders[after] - 1)) != 0;
+    bool head = vti_plan_is_head(s, g->unit);
+    bool set = (s->holders[after] & (s->holders[after] - 1)) != 0;
     unsigned home = (unsigned)__builtin_ctz(s->holders[after]);
     for (unsigned o = g->first; o < g->first + g->options; o++) {
         unsigned mask = s->option[o].mask;
@@ -182,7 +184,8 @@ static unsigned find_before(const plan_search *s, unsigned u, unsigned after)
     const double *from = s->at[s->slot[u - 1]];
     double wanted = s->at[s->slot[u]][after];
     unsigned before = 0;
-    while (before + 1 < s->states && from[before] + g->cost[before][after] - s->taken_s[u] != wanted)
+    while (before + 1 < s->states &&
+           from[before] + g->cost[before][after] - s->taken_s[u] != wanted)
         before++;
     return before;
 }

@@ -238,8 +238,8 @@ typedef struct plan_limit {
     double seconds, least_s[VTI_PLAN_UNITS_MAX + 1];
 } plan_limit;
 
-/* Fills the places of decode. False if the search gave up on them, as they are slower than the limit
- * (NULL: none). */
+/* Fills the places of decode. False if the search gave up on them, as they are slower than the
+ * limit (NULL: none). */
 bool vti_plan_baseline(const vti_plan_request *r, vti_plan_search_kind kind,
                        const plan_limit *limit, vti_plan *plan);
 /* Fills those of prefill, when decode's are there. */

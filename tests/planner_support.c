@@ -101,7 +101,8 @@ static void random_model(planner_case *c, test_random *random, unsigned layers, 
         bool head = u + 1 == m->units;
         c->request.precision[u] = (uint8_t)planner_below(random, VTI_PLAN_PRECISIONS);
         if (planner_below(random, 16) == 0)
-            c->request.wire_lowered[u] = (uint8_t)planner_below(random, VTI_WIRES - c->request.wire);
+            c->request.wire_lowered[u] =
+                (uint8_t)planner_below(random, VTI_WIRES - c->request.wire);
         if (alike && u >= 3 && !head) {
             m->unit_class[u] = m->unit_class[u - 2];
             if (planner_below(random, 8)) c->request.precision[u] = c->request.precision[u - 2];
