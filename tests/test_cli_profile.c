@@ -15,6 +15,9 @@ static void shows(void **state)
     test_cli_expect(TRIAL "-o $DIR/p.json && grep -c per_mac $DIR/p.json", 0, "24", NULL);
     test_cli_expect("echo a letter >$DIR/letter; " TRIAL "-o $DIR/letter", 2, NULL,
                     "not a device profile");
+    test_cli_expect("RUN profile --list", 0, "Pixel 5 (Snapdragon 765G)", NULL);
+    test_cli_expect("RUN profile --class pixel-2-xl", 0, "4 threads, 19.4 GB/s", NULL);
+    test_cli_expect("RUN profile --class toaster", 2, NULL, "there are galaxy-tab-s9");
     test_cli_expect("RUN profile --threads 0", 2, NULL, "threads");
     test_cli_expect("RUN profile --frob", 2, NULL, "--frob");
     test_cli_expect("RUN --help", 0, "voltron-run profile", NULL);
