@@ -227,6 +227,9 @@ static void drawings_are_well_formed(void **state)
     test_cli_expect("RUN plan --cluster $DIR/tight.json --svg $DIR/p.svg", 0, NULL, NULL);
     test_cli_expect("RUN plan --cluster $DIR/tight.json --svg $DIR/tight.json", 2, NULL,
                     "tight.json exists and is something else");
+    test_cli_expect("RUN profile --class pixel-5 -o $DIR/pixel && "
+                    "RUN plan --cluster $DIR/tight.json -o $DIR/pixel", 2, NULL,
+                    "pixel exists and is something else");
     test_cli_expect("RUN plan --cluster $DIR/tight.json --svg $DIR/gone/p.svg", 3, NULL, "gone");
     test_cli_expect("RUN plan --cluster $DIR/tight.json --svg /dev/full", 3, NULL, "/dev/full");
 }

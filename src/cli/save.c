@@ -5,10 +5,10 @@
 
 #include "cli.h"
 
-/* A wrong output name must not cost a model: only what begins alike is replaced. */
+/* A wrong output name must not cost a model, or a profile: only what begins alike is replaced. */
 static bool may_replace(const char *path, const char *text)
 {
-    enum { BEGINNING = 5 };
+    enum { BEGINNING = 25 }; /* {"format": "voltron-plan" */
     char there[BEGINNING];
     struct stat facts;
     if (stat(path, &facts) != 0 || !S_ISREG(facts.st_mode)) return true;
