@@ -102,6 +102,13 @@ static vti_precision precision_that_fits(const vt_cluster *c, vti_cluster_plan *
     return VTI_PRECISION_COUNT;
 }
 
+/* What even a main device without layers lacks, whatever others have. */
+static double main_lacks(const vti_cluster_plan *p)
+{
+    const vti_plan_device *main = &p->cluster.device[0];
+    return main->scratch_bytes + unit_bytes(p, p->model.units - 1) - main->memory_bytes;
+}
+
 /* Memory of one more device that would hold what the others have no room for. */
 static double another_device(const vti_cluster_plan *p)
 {
@@ -137,7 +144,10 @@ vt_status vti_cluster_explain_shortfall(const vt_cluster *c, const vti_cluster_p
         if (context) add(&t, "a context of %" PRIu32 " tokens, or ", context);
         if (precision < VTI_PRECISION_COUNT)
             add(&t, "precision %s, or ", vti_precision_name(precision));
-        add(&t, "another device with %.1f MiB", mib(another_device(p)));
+        if (main_lacks(p) > 0)
+            add(&t, "%.1f MiB more for this device", mib(main_lacks(p)));
+        else
+            add(&t, "another device with %.1f MiB", mib(another_device(p)));
     } else {
         add(&t, "a plan with fewer layers there, or no plan, so that one is made");
     }

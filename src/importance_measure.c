@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #include "importance_internal.h"
 #include "mapped_file.h"
@@ -282,7 +283,10 @@ vt_status vt_importance_check_path(const char *path, vt_error *err)
 {
     static const char begin[] = "{\"format\":\"voltron-importance\"";
     vti_mapped_file file;
+    struct stat facts;
     if (!path) return vti_fail(err, VT_ERR_ARGUMENT, "vt_importance_check_path: path is NULL");
+    if (stat(path, &facts) == 0 && !S_ISREG(facts.st_mode))
+        return vti_fail(err, VT_ERR_IO, "cannot write %s: it is not a regular file", path);
     if (vti_mapped_file_open(path, &file, NULL) != VT_OK) return VT_OK; /* there is none */
     bool fine = file.bytes == 0 || (file.bytes >= sizeof begin - 1 &&
                                     memcmp(file.data, begin, sizeof begin - 1) == 0);

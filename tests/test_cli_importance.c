@@ -52,6 +52,8 @@ static void wrong_usage(void **state)
                     "needs --text FILE, --task NAME and -o FILE");
     test_cli_expect("RUN importance --text x --task t -o README.md", 2, NULL,
                     "README.md exists and is not a file of importances");
+    test_cli_expect("echo hi | RUN importance --text - --task t -o $DIR; ls $DIR.progress", 2, NULL,
+                    "it is not a regular file");
     test_cli_expect("RUN importance --text $DIR/none --task t -o $DIR/im", 3, NULL, "none");
     test_cli_expect("RUN importance --text /dev/null --task t -o $DIR/im", 2, NULL,
                     "no token to predict");

@@ -295,7 +295,14 @@ static void what_would_help(void **state)
     vt_cluster_close(cluster);
     vt_model_close(model);
 
-    /* A sixteenth of it is for what is on its way. */
+    /* Others cannot hold what only the main device has. A sixteenth is for what is on its way. */
+    vt_error here;
+    model = open_model(4 << 20, NULL, NULL);
+    assert_int_equal(open_cluster(model, workers, 2, params, &cluster, &here), VT_ERR_MEMORY);
+    assert_null(strstr(here.message, "another device"));
+    assert_non_null(strstr(here.message, " MiB more for this device"));
+    vt_model_close(model);
+
     double mib = atof(find_help(&err, "another device with ")) + 0.1;
     workers[2] = start((uint64_t)(mib * 1048576 * 16 / 15), NULL);
     model = open_model(HERE, NULL, NULL);
