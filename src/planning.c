@@ -59,10 +59,12 @@ void vti_planning_unit_name(const vt_plan *plan, unsigned unit, char name[VTI_PL
 
 /* --- the request ------------------------------------------------------------------------------ */
 
-static vt_status check_times(const vt_plan_params *p, vt_error *err)
+static vt_status check_params(const vt_plan_params *p, vt_error *err)
 {
     if (!(p->ttft_s > 0 && isfinite(p->ttft_s)) || !(p->tpot_s > 0 && isfinite(p->tpot_s)))
         return vti_fail(err, VT_ERR_ARGUMENT, "ttft_s and tpot_s must be above 0");
+    if (!vti_kv_type_known(p->kv_type))
+        return vti_fail(err, VT_ERR_ARGUMENT, "unknown KV cache type %d", (int)p->kv_type);
     return VT_OK;
 }
 
@@ -153,7 +155,7 @@ static vt_status set_up_request(vt_plan *plan, const vt_model *model, const vt_p
     *r = (vti_plan_request){.cluster = &plan->file.plan, .model = &plan->model,
                             .wire = wire_of[choice], .replicate_kv = p->replicate_kv,
                             .ttft_s = p->ttft_s, .tpot_s = p->tpot_s};
-    VTI_TRY(check_times(p, err));
+    VTI_TRY(check_params(p, err));
     VTI_TRY(set_tokens(plan, model, p, &sizes, err));
     VTI_TRY(vti_plan_model_of(model->shards, &sizes, &plan->model, err));
     VTI_TRY(set_precisions(plan, model, p->precision, err));

@@ -179,6 +179,9 @@ static void parameters_are_checked(void **state)
     planning_expect_error(text, &p, VT_ERR_ARGUMENT, "there is no wire precision \"BF16\"");
     p = good, p.tpot_s = 0;
     planning_expect_error(text, &p, VT_ERR_ARGUMENT, "must be above 0");
+    p = vt_plan_params_default();
+    p.kv_type = (vt_kv_type)77;
+    planning_expect_error(text, &p, VT_ERR_ARGUMENT, "unknown KV cache type 77");
     p = good, p.context_tokens = 1 << 20;
     planning_expect_error(text, &p, VT_ERR_ARGUMENT, "a context of 1048576 tokens is more than");
     p = good, p.context_tokens = 100, p.prompt_tokens = 101;
