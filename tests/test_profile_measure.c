@@ -137,7 +137,51 @@ static void known_coefficients_are_found(void **state)
         }
         vti_profile_judge(&fitted, &samples);
         double accuracy = vti_profile_accuracy(&fitted);
-        assert_true(disturbed ? accuracy > 0.8 && accuracy < 0.95 : accuracy > 0.99);
+        assert_true(disturbed ? accuracy > 0.87 && accuracy < 0.91 : accuracy > 0.99);
+        free(samples.sample);
+    }
+}
+
+/* What takes a byte's time, given how fast memory was meanwhile; no more than 1.7 times off. */
+static void memory_is_not_always_as_fast(void **state)
+{
+    (void)state;
+    static const double rate[] = {0, 2e9, 1.6e9, 1e8, 1e12};
+    static const double slower[] = {1, 1, 1.25, 1.7, 1 / 1.7};
+    vti_profile p = {.threads = 1, .bytes_per_s = 2e9f};
+    p.cost[VTI_PLAN_FFN][VTI_PLAN_I8][VTI_DECODE].per_weight_byte = 1e-9f;
+    vti_profile_sample s = {.kind = VTI_PLAN_FFN, .precision = VTI_PLAN_I8, .phase = VTI_DECODE};
+    s.feature[VTI_TERM_WEIGHT_BYTE] = 1e6;
+    for (unsigned i = 0; i < sizeof rate / sizeof *rate; i++) {
+        s.bytes_per_s = rate[i];
+        assert_true(fabs(vti_profile_predict(&p, &s) / (1e-3 * slower[i]) - 1) < 1e-5);
+    }
+}
+
+/* Nothing from memory, nothing in the cache, a cache that seems to be slower: one price. */
+static void cache_and_memory_share_a_price(void **state)
+{
+    (void)state;
+    for (unsigned lacks = 0; lacks < 3; lacks++) {
+        vti_profile truth = {.threads = 1, .bytes_per_s = 2e9f}, fitted = truth;
+        vt_error err;
+        for (unsigned k = VTI_PLAN_EMBED + 1; k < VTI_PLAN_KINDS; k++)
+            for (unsigned p = 0; p < VTI_PLAN_PRECISIONS; p++)
+                for (unsigned phase = 0; phase < VTI_PHASES; phase++)
+                    truth.cost[k][p][phase] = (vti_profile_cost){
+                        .fixed = 1e-5f, .per_weight_byte = 2e-9f,
+                        .per_cached_byte = lacks == 2 ? 4e-9f : 1e-9f};
+        vti_profile_samples samples = made_up(&truth, 0);
+        for (size_t i = 0; i < samples.count; i++) {
+            vti_profile_sample *y = &samples.sample[i];
+            if (lacks == 0) y->feature[VTI_TERM_WEIGHT_BYTE] = 0;
+            if (lacks == 1) y->feature[VTI_TERM_CACHED_BYTE] = 0;
+            y->seconds = vti_profile_predict(&truth, y);
+        }
+        if (vti_profile_fit(&samples, &fitted, &err) != VT_OK) fail_msg("%s", err.message);
+        const vti_profile_cost *cost = &fitted.cost[VTI_PLAN_FFN][VTI_PLAN_I4][VTI_DECODE];
+        assert_true(cost->per_weight_byte > 0.5e-9f);
+        assert_true(cost->per_cached_byte == cost->per_weight_byte);
         free(samples.sample);
     }
 }
@@ -155,6 +199,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_has_a_price), cmocka_unit_test(cancelled),
         cmocka_unit_test(progress_ends),          cmocka_unit_test(known_coefficients_are_found),
+        cmocka_unit_test(memory_is_not_always_as_fast),
+        cmocka_unit_test(cache_and_memory_share_a_price),
         cmocka_unit_test(nothing_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
