@@ -13,8 +13,8 @@
 
 enum { VERSION = 1, HASH_BYTES = 32 };
 static const uint8_t prefix[VTI_SAVE_PREFIX_BYTES] = {'V', 'T', 'I', 'P', VERSION, 0, 0, 0};
-#define KIND "a measurement's progress"
-static const char what[] = "measurement's progress";
+#define KIND "an unfinished measurement"
+static const char what[] = "unfinished measurement (remove it to begin anew)";
 
 static char *path_of(const char *path)
 {

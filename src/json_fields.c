@@ -89,8 +89,8 @@ vt_status vti_json_size(const vti_json_at *at, const json_t *object, const char 
     if (!value) return VT_OK;
     double bytes = json_is_string(value) ? size_of(json_string_value(value))
                                          : json_number_value(value);
-    if (!(bytes >= 1 && bytes <= SIZE_MAX_BYTES))
-        return vti_json_bad(at, field, "a size such as \"800M\" or \"1.5G\", at most 16T");
+    if (!(bytes >= 1 && bytes < SIZE_MAX_BYTES))
+        return vti_json_bad(at, field, "a size such as \"800M\" or \"1.5G\", below 16T");
     *out = (uint64_t)bytes;
     return VT_OK;
 }

@@ -233,6 +233,20 @@ static vt_status read_unit(json_t *object, unsigned u, vti_plan *plan, vt_error 
     return VT_OK;
 }
 
+/* They may be left out, as they are worked out anew. */
+static vt_status check_sums(const place_in_text *at, const json_t *root, size_t devices)
+{
+    static const char *const times[] = {"ttft_s", "tpot_s"};
+    for (int i = 0; i < 2; i++) {
+        const json_t *time = json_object_get(root, times[i]);
+        if (time && !json_is_number(time)) return bad(at, times[i], "a number");
+    }
+    const json_t *memory = json_object_get(root, "memory_bytes");
+    if (memory && (!json_is_array(memory) || json_array_size(memory) != devices))
+        return bad(at, "memory_bytes", "a list with a number for each device");
+    return VT_OK;
+}
+
 static vt_status read_head(json_t *root, vti_plan *plan, vt_error *err)
 {
     static const char *const fields[] = {"format", "version", "epoch",        "devices",
@@ -249,6 +263,7 @@ static vt_status read_head(json_t *root, vti_plan *plan, vt_error *err)
     VTI_TRY(read_integer(&at, root, "devices", VTI_PLAN_DEVICES_MAX, &devices));
     if (devices == 0) return bad(&at, "devices", "at least 1");
     VTI_TRY(read_integer(&at, root, "pruned_shards", VTI_PLAN_PRUNABLE_MAX - 1, &pruned));
+    VTI_TRY(check_sums(&at, root, (size_t)devices));
     plan->epoch = (uint64_t)epoch;
     plan->devices = (unsigned)devices;
     plan->pruned_shards = (uint16_t)pruned;

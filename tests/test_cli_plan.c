@@ -212,7 +212,18 @@ static void a_saved_plan_is_the_same_plan(void **state)
     test_cli_expect("sed 's/\"from\": 0/\"from\": 1/' $DIR/plan.json >$DIR/wrong.json; "
                     "RUN plan --cluster $DIR/tight.json --plan $DIR/wrong.json", 2, NULL,
                     "the plan given: the plan's unit 0: ");
-    test_cli_expect("rm $DIR/plan.json $DIR/wrong.json", 0, NULL, NULL);
+    test_cli_expect("RUN plan --cluster $DIR/tight.json --plan /dev/zero", 3, NULL,
+                    "/dev/zero has more than 16.0 MiB");
+    /* A full disk costs neither what was there nor leaves something behind. */
+    test_cli_expect("cp $DIR/plan.json $DIR/before.json; (ulimit -f 1; "
+                    "RUN plan --cluster $DIR/tight.json -o $DIR/plan.json 2>&1 >/dev/null | cat >&2) "
+                    "; cmp $DIR/plan.json $DIR/before.json", 0, NULL, "cannot write");
+    test_cli_expect("! ls $DIR/*.tmp 2>/dev/null", 0, NULL, NULL);
+    test_cli_expect("ln -s plan.json $DIR/link.json && "
+                    "RUN plan --cluster $DIR/tight.json -o $DIR/link.json && test -L $DIR/link.json",
+                    0, NULL, NULL);
+    test_cli_expect("rm $DIR/plan.json $DIR/wrong.json $DIR/before.json $DIR/link.json", 0, NULL,
+                    NULL);
 }
 
 static void drawings_are_well_formed(void **state)

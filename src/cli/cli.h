@@ -87,8 +87,10 @@ vt_log cli_log(bool verbose);
 /* The path for messages: "standard input" for "-". */
 const char *cli_path_name(const char *path);
 
-/* Whole file, or stdin for "-"; malloc'd and NUL-terminated. NULL after a line on stderr. */
-char *cli_read_file(const char *path, size_t *bytes);
+/* Whole file, or stdin for "-", of at most so many bytes; malloc'd and NUL-terminated. NULL after a
+ * line on stderr. */
+enum { CLI_TEXT_MAX = 1 << 30, CLI_PLAN_MAX = 1 << 24 };
+char *cli_read_file(const char *path, size_t most, size_t *bytes);
 
 /* Writes a text; "-": to standard output. A file that begins otherwise is not replaced. An exit
  * code after an error line. */

@@ -77,7 +77,7 @@ static int run(int argc, char **argv)
     vt_error err;
     if (vt_calibration_check_path(output, &err) != VT_OK) return cli_fail(&err);
     size_t bytes;
-    char *text = cli_read_file(text_path, &bytes);
+    char *text = cli_read_file(text_path, CLI_TEXT_MAX, &bytes);
     if (!text) return VT_ERR_IO;
     code = cli_open_compute(&c);
     if (code == CLI_OK) {

@@ -170,7 +170,7 @@ static int run(int argc, char **argv)
     vt_error err;
     if (vt_importance_check_path(o.output, &err) != VT_OK) return cli_fail(&err);
     size_t bytes;
-    char *text = cli_read_file(o.text, &bytes);
+    char *text = cli_read_file(o.text, CLI_TEXT_MAX, &bytes);
     if (!text) return VT_ERR_IO;
     code = run_on_text(&o, text, bytes);
     free(text);

@@ -98,7 +98,7 @@ static int run(int argc, char **argv)
         return cli_error(CLI_USAGE, "%s is a model; it is not replaced, choose another name",
                          out_path);
     size_t bytes, count = 0;
-    char *text = cli_read_file(ids_path, &bytes);
+    char *text = cli_read_file(ids_path, CLI_TEXT_MAX, &bytes);
     vt_token *ids = text ? cli_parse_ids(text, bytes, cli_path_name(ids_path), &count) : NULL;
     code = !text ? VT_ERR_IO : ids ? CLI_OK : VT_ERR_FORMAT;
     if (code == CLI_OK) code = cli_open_compute(&c);

@@ -166,7 +166,7 @@ static int run(int argc, char **argv)
     p->ttft_s = o.ttft_s;
     p->tpot_s = 1e-3 * o.tpot_ms;
     size_t bytes;
-    char *given = o.given ? cli_read_file(o.given, &bytes) : NULL;
+    char *given = o.given ? cli_read_file(o.given, CLI_PLAN_MAX, &bytes) : NULL;
     if (o.given && !given) return VT_ERR_IO;
     p->plan_json = given;
     code = plan(&o);

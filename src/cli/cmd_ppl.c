@@ -35,7 +35,7 @@ static int run(int argc, char **argv)
     if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
     if (!path) return cli_error(CLI_USAGE, "ppl needs --text FILE");
     size_t bytes;
-    char *text = cli_read_file(path, &bytes);
+    char *text = cli_read_file(path, CLI_TEXT_MAX, &bytes);
     if (!text) return VT_ERR_IO;
     code = cli_open_compute(&c);
     if (code == CLI_OK) {

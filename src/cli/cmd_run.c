@@ -84,7 +84,7 @@ static char *read_prompt(const run_options *o, size_t *bytes, int *code)
 {
     *code = CLI_OK;
     if (!o->file && (o->prompt || is_interactive(o))) return NULL;
-    char *text = cli_read_file(o->file ? o->file : "-", bytes);
+    char *text = cli_read_file(o->file ? o->file : "-", CLI_TEXT_MAX, bytes);
     if (!text) *code = VT_ERR_IO;
     if (text && *bytes && text[*bytes - 1] == '\n') --*bytes; /* it ends the line, not the text */
     return text;

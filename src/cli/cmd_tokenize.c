@@ -77,7 +77,8 @@ static int convert(const tokenize_options *o)
     if (!model) return code;
     const char *source = o->text ? "--prompt" : cli_path_name(o->file ? o->file : "-");
     size_t bytes = 0;
-    char *text = o->text ? strdup(o->text) : cli_read_file(o->file ? o->file : "-", &bytes);
+    char *text = o->text ? strdup(o->text)
+                         : cli_read_file(o->file ? o->file : "-", CLI_TEXT_MAX, &bytes);
     if (o->text && text) bytes = strlen(text);
     if (!text)
         code = VT_ERR_IO;

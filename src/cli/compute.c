@@ -58,7 +58,7 @@ static int read_plan(const cli_compute *c, char **out)
     size_t bytes;
     if (!c->plan_path) return CLI_OK;
     if (c->precision) return cli_error(CLI_USAGE, "--precision and --plan exclude each other");
-    *out = cli_read_file(c->plan_path, &bytes);
+    *out = cli_read_file(c->plan_path, CLI_PLAN_MAX, &bytes);
     return *out ? CLI_OK : VT_ERR_IO;
 }
 

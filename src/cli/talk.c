@@ -113,7 +113,7 @@ const char *cli_path_name(const char *path)
     return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
-char *cli_read_file(const char *path, size_t *bytes)
+char *cli_read_file(const char *path, size_t most, size_t *bytes)
 {
     bool standard = strcmp(path, "-") == 0;
     FILE *file = standard ? stdin : fopen(path, "rb");
@@ -122,14 +122,19 @@ char *cli_read_file(const char *path, size_t *bytes)
     while (data) {
         size_t got = fread(data + size, 1, capacity - size - 1, file);
         size += got;
-        if (got == 0) break;
+        if (got == 0 || size > most) break;
         if (capacity - size < 2) {
             char *larger = realloc(data, capacity *= 2);
             if (!larger) free(data);
             data = larger;
         }
     }
-    if (!data || ferror(file)) {
+    if (data && size > most) {
+        cli_error(VT_ERR_IO, "%s has more than %s, which is too long", cli_path_name(path),
+                  cli_bytes(most));
+        free(data);
+        data = NULL;
+    } else if (!data || ferror(file)) {
         cli_error(VT_ERR_IO, "cannot read %s: %s", cli_path_name(path), strerror(errno));
         free(data);
         data = NULL;
