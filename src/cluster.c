@@ -68,10 +68,14 @@ static vt_status lost(vt_cluster *c, vti_device *device, const vti_net_event *ev
         return vti_fail(err, event->status == VTI_NET_ERR_PROTOCOL ? VT_ERR_PROTOCOL
                                                                    : VT_ERR_NETWORK,
                         "lost device %s: %s", device->address, reason);
+    /* A worker that measures does not listen yet. */
+    bool silent = event->status == VTI_NET_ERR_UNREACHABLE && strstr(reason, "refused");
     return vti_fail(err, event->status == VTI_NET_ERR_HANDSHAKE || event->status == VTI_NET_ERR_KEY
                              ? vti_from_net_status(event->status)
                              : VT_ERR_NETWORK,
-                    "cannot reach device %s: %s", device->address, reason);
+                    "cannot reach device %s: %s%s", device->address, reason,
+                    silent ? " (nothing listens there; is the worker running? At its first start "
+                             "it measures its speed for some seconds before it listens)" : "");
 }
 
 /* A worker that lost a neighbour says so, but the neighbour itself may be what was lost: then its own
@@ -430,6 +434,7 @@ vt_status vt_cluster_open(const vt_model *model, const vt_cluster_params *params
     c->kv_type = params->kv_type;
     c->ttft_ms = params->ttft_ms ? params->ttft_ms : TTFT_MS;
     c->tpot_ms = params->tpot_ms ? params->tpot_ms : TPOT_MS;
+    c->qos_wanted = params->ttft_ms || params->tpot_ms;
     if (params->profile) {
         c->profile_facts = params->profile->facts;
         c->profile = &c->profile_facts;

@@ -47,6 +47,7 @@ struct vt_cluster {
     uint32_t context_tokens, batch_tokens; /* what sessions are expected to ask for */
     vt_kv_type kv_type;
     uint32_t ttft_ms, tpot_ms;
+    bool qos_wanted; /* these were asked for, not assumed */
     vti_plan *given;        /* to be carried out instead of one that is searched for; or NULL */
     vti_cluster_plan *plan; /* NULL: layers were split without one */
     const vti_profile *profile; /* of the main device; or NULL */

@@ -212,8 +212,8 @@ static vt_status check_given(const vt_cluster *c, const vti_plan *plan, vt_error
     vti_unit_name(g, vti_unit_of_plan(g, u), name, sizeof name);
     return vti_fail(err, VT_ERR_UNSUPPORTED,
                     "the plan's %s %s; what can be carried out so far are whole layers in a row on "
-                    "each device, the first ones on the main device, which has EMBED and HEAD "
-                    "(plans of the planner \"layers\")",
+                    "each device, the first ones on the main device, which has EMBED and HEAD: "
+                    "plans of voltron-run plan --planner layers",
                     name, wrong);
 }
 
@@ -298,13 +298,18 @@ static void release_unused(vt_cluster *c)
     }
 }
 
-static void warn_of_qos(const vt_cluster *c, const vti_plan *plan)
+/* Without a profile times mean nothing; who asked for some should know. */
+static void warn_of_qos(const vt_cluster *c, const vti_cluster_plan *p)
 {
-    if (plan->meets_qos) return;
+    if (!c->profile && c->qos_wanted)
+        vti_log(&c->log, VT_LOG_WARNING,
+                "whether answers are as fast as wanted is not known: this device has no profile");
+    if (!c->profile || p->plan.meets_qos) return;
     vti_log(&c->log, VT_LOG_WARNING,
-            "answers will be slower than wanted: about %.2f s to the first token of a prompt of %d "
-            "(wanted: %.2f s), then %.0f ms per token (wanted: %" PRIu32 " ms)",
-            plan->ttft_s, PROMPT_TOKENS, c->ttft_ms / 1e3, plan->tpot_s * 1e3, c->tpot_ms);
+            "answers will be slower than wanted: about %.2f s to the first token of a prompt of "
+            "%.0f (wanted: %.2f s), then %.*f ms per token (wanted: %" PRIu32 " ms)",
+            p->plan.ttft_s, p->request.prompt_tokens, c->ttft_ms / 1e3,
+            p->plan.tpot_s < 0.01 ? 2 : 0, p->plan.tpot_s * 1e3, c->tpot_ms);
 }
 
 static vt_status choose(vt_cluster *c, void *scratch, vt_error *err)
@@ -319,7 +324,7 @@ static vt_status choose(vt_cluster *c, void *scratch, vt_error *err)
     if (!p->plan.feasible) return vti_cluster_explain_shortfall(c, p, scratch, err);
     assign(c, &p->plan);
     vti_cluster_explain(c, p, scratch);
-    if (c->profile) warn_of_qos(c, &p->plan);
+    warn_of_qos(c, p);
     return VT_OK;
 }
 

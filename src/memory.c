@@ -66,13 +66,30 @@ void vti_device_memory_refresh(vti_device_memory *memory)
                          limit_of(&s, vti_budget_get(&memory->budget).total_bytes));
 }
 
+/* Bytes for each peer's. */
+static uint64_t queues_of_peer(uint64_t limit_bytes, size_t peers)
+{
+    uint64_t each = QUEUES_BYTES;
+    if (limit_bytes && peers && limit_bytes / QUEUES_PART / peers < each)
+        each = limit_bytes / QUEUES_PART / peers;
+    return each < QUEUES_LEAST ? QUEUES_LEAST : each;
+}
+
+uint64_t vti_device_memory_limit_for(uint64_t bytes, size_t peers)
+{
+    uint64_t limit = bytes, before;
+    do {
+        before = limit;
+        limit = bytes + peers * queues_of_peer(before, peers);
+    } while (limit > before);
+    return limit;
+}
+
 vt_status vti_device_memory_take_queues(vti_device_memory *memory, size_t peers,
                                         size_t *send_bytes, size_t *receive_bytes,
                                         uint64_t *taken_bytes, vt_error *err)
 {
-    uint64_t limit = vti_budget_get(&memory->budget).limit_bytes, each = QUEUES_BYTES;
-    if (limit && peers && limit / QUEUES_PART / peers < each) each = limit / QUEUES_PART / peers;
-    if (each < QUEUES_LEAST) each = QUEUES_LEAST;
+    uint64_t each = queues_of_peer(vti_budget_get(&memory->budget).limit_bytes, peers);
     *send_bytes = (size_t)(each / 3);
     *receive_bytes = (size_t)(each - each / 3);
     *taken_bytes = 0;

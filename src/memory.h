@@ -31,6 +31,9 @@ vt_status vti_device_memory_take_queues(vti_device_memory *memory, size_t peers,
                                         size_t *send_bytes, size_t *receive_bytes,
                                         uint64_t *taken_bytes, vt_error *err);
 
+/* The limit that leaves `bytes` once the queues of so many peers are taken. */
+uint64_t vti_device_memory_limit_for(uint64_t bytes, size_t peers);
+
 /* Whenever there is a moment: one warning if the system runs short. */
 void vti_device_memory_look(vti_device_memory *memory, const vt_log *log);
 

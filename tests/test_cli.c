@@ -279,6 +279,7 @@ static void nobody_listens(void **state)
 {
     (void)state;
     test_cli_expect("RUN -p x --devices 127.0.0.1:1", 8, NULL, "127.0.0.1:1");
+    test_cli_expect("RUN -p x --devices 127.0.0.1:1", 8, NULL, "is the worker running?");
     test_cli_expect("RUN -p x --devices not-an-address", 2, NULL, "not-an-address");
 }
 
@@ -327,6 +328,25 @@ static void planned_layers(void **state)
     test_cli_expect("RUN -p x --save-plan $DIR/plan", 2, NULL, "--save-plan needs --devices");
 }
 
+/* A worker that measures says that it listens afterwards; with what it was told about times, the
+ * main device says if it cannot know them. */
+static void what_is_wanted(void **state)
+{
+    (void)state;
+    test_cli_expect("VOLTRON_NO_PROFILE= RUN worker --listen 127.0.0.1:0 --no-cache 2>$DIR/log & w=$!;"
+                    "for i in $(seq 50); do grep -q measuring $DIR/log && break; sleep 0.1; done;"
+                    "kill -9 $w; wait $w; cat $DIR/log >&2; rm $DIR/log",
+                    0, NULL, "once, before it listens");
+    test_cli_expect("RUN -p x --ttft 1", 2, NULL, "--ttft and --tpot are for plans");
+    test_cli_expect("RUN -p x --tpot 100 --devices 127.0.0.1:1 --split even", 2, NULL, "--split");
+    test_cli_expect("RUN -p x --tpot 0 --devices 127.0.0.1:1", 2, NULL, "--tpot");
+    test_cli_expect("RUN worker --listen 127.0.0.1:0 --no-cache >$DIR/port 2>/dev/null & w=$!;"
+                    "for i in $(seq 50); do grep -q listening $DIR/port && break; sleep 0.1; done;"
+                    "RUN -p Once -n 1 --tpot 100 --devices $(sed 's/listening on //' $DIR/port);"
+                    "code=$?; kill $w; wait $w; rm $DIR/port; exit $code",
+                    0, NULL, "wanted is not known");
+}
+
 /* Ctrl-C in the middle of a long prompt and of a long measurement: a clean end, and 130. */
 static void interrupted(void **state)
 {
@@ -353,6 +373,7 @@ int main(void)
         cmocka_unit_test(logits_file), cmocka_unit_test(perplexity),
         cmocka_unit_test(nobody_listens), cmocka_unit_test(worker_program),
         cmocka_unit_test(planned_layers),
+        cmocka_unit_test(what_is_wanted),
         cmocka_unit_test(interrupted),
     };
     return cmocka_run_group_tests(tests, test_cli_set_up, test_cli_tear_down);

@@ -130,8 +130,8 @@ void cli_cache_free(cli_cache *cache);
 vt_profile *cli_profile(cli_cache *cache, uint32_t threads, int *code);
 
 /* The same for those who can do without: *out is NULL if `none` or VOLTRON_NO_PROFILE is set, or if
- * none is cached and `measure` is false. That it is measured is said. */
-int cli_profile_to_plan(cli_cache *cache, uint32_t threads, bool none, bool measure,
+ * none is cached and `when` is NULL. That it is measured is said, and `when`: "before it listens". */
+int cli_profile_to_plan(cli_cache *cache, uint32_t threads, bool none, const char *when,
                         vt_profile **out);
 
 /* Its parts. NULL: there is none. */
@@ -162,6 +162,7 @@ typedef struct cli_compute {
     uint32_t threads;    /* 0: default */
     uint64_t memory_bytes; /* 0: what the system has to spare */
     bool verbose, no_profile;
+    float ttft_s, tpot_ms; /* wanted; 0: as the library says */
     cli_cache cache;
     vt_session_params session;
     /* filled by cli_open_compute */

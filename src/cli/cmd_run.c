@@ -41,6 +41,10 @@ static int parse(run_options *o, int argc, char **argv)
     vt_sampling *s = &o->compute.session.sampling;
     const cli_option options[] = {
         CLI_COMPUTE_OPTIONS(o->compute),
+        {"ttft", 0, CLI_F32, &o->compute.ttft_s, 1e-3, 1e6, "S",
+         "warn if a plan takes more seconds to the first token (10)"},
+        {"tpot", 0, CLI_F32, &o->compute.tpot_ms, 1, 1e9, "MS",
+         "warn if it takes more milliseconds per later token (400)"},
         {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Text"},
         {"prompt", 'p', CLI_STRING, &o->prompt, 0, 0, "TEXT",
          "the question, or the text to go on from"},

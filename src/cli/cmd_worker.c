@@ -72,8 +72,9 @@ static int run(int argc, char **argv)
         {"model", 'm', CLI_STRING, &params.model_path, 0, 0, "FILE",
          "a model on this device: its weights need not be sent"},
         {"no-profile", 0, CLI_FLAG, &no_profile, 0, 0, NULL,
-         "do not tell how fast this device is (else it is measured, once): main\n"
-         "                                 devices then take it to be like themselves"},
+         "do not tell how fast this device is (else it is measured, once, for some\n"
+         "                                 seconds before it listens): main devices then take it\n"
+         "                                 to be like themselves"},
         CLI_CACHE_OPTIONS(cache),
         {"threads", 'T', CLI_U32, &params.threads, 1, 1024, "N",
          "threads that compute (default: one per big core)"},
@@ -85,7 +86,8 @@ static int run(int argc, char **argv)
     if (code != CLI_OK) return code == CLI_DONE ? CLI_OK : code;
     params.cache_path = cli_cache_path(&cache);
     params.cache_max_bytes = cli_cache_max_bytes(&cache);
-    code = cli_profile_to_plan(&cache, params.threads, no_profile, true, &profile);
+    code = cli_profile_to_plan(&cache, params.threads, no_profile, "before it listens",
+                               &profile);
     params.profile = profile;
     if (code == CLI_OK) code = serve(&params);
     vt_profile_close(profile);

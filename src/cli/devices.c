@@ -89,6 +89,9 @@ int cli_start_devices(cli_compute *c)
     if (!d) return cli_error(VT_ERR_MEMORY, "no memory");
     if (c->save_plan_path && !c->devices && !c->local)
         return cli_error(CLI_USAGE, "--save-plan needs --devices: alone, everything runs here");
+    if ((c->ttft_s > 0 || c->tpot_ms > 0) && (!c->devices || c->split))
+        return cli_error(CLI_USAGE, "--ttft and --tpot are for plans: they need --devices, without "
+                                    "--split");
     int code = parse_devices(c, d);
     return code == CLI_OK ? start_local(c, d) : code;
 }
@@ -108,7 +111,13 @@ static int get_profile(cli_compute *c, bool has_plan, vt_profile **out)
     const cli_devices *d = c->wanted;
     bool none = c->no_profile || c->local || d->evenly || d->split_count ||
                 d->count >= VT_PLAN_DEVICES_MAX;
-    return cli_profile_to_plan(&c->cache, c->threads, none, !has_plan, out);
+    return cli_profile_to_plan(&c->cache, c->threads, none, has_plan ? NULL : "to plan with", out);
+}
+
+/* 0 is not asked for: what is shorter than one is one. */
+static uint32_t milliseconds(double ms)
+{
+    return ms > 0 && ms < 1 ? 1 : (uint32_t)(ms + 0.5);
 }
 
 int cli_open_devices(cli_compute *c, const char *plan_json)
@@ -128,6 +137,8 @@ int cli_open_devices(cli_compute *c, const char *plan_json)
     params.split_evenly = d->evenly;
     params.plan_json = d->split_count || d->evenly ? NULL : plan_json;
     params.profile = profile;
+    params.ttft_ms = milliseconds(1e3 * (double)c->ttft_s);
+    params.tpot_ms = milliseconds((double)c->tpot_ms);
     params.key_path = c->local ? NULL : c->key_path;
     params.context_tokens = c->session.context_tokens;
     params.batch_tokens = c->session.batch_tokens;

@@ -91,7 +91,7 @@ vt_profile *cli_profile(cli_cache *cache, uint32_t threads, int *code)
     return profile;
 }
 
-int cli_profile_to_plan(cli_cache *cache, uint32_t threads, bool none, bool measure,
+int cli_profile_to_plan(cli_cache *cache, uint32_t threads, bool none, const char *when,
                         vt_profile **out)
 {
     const char *off = getenv("VOLTRON_NO_PROFILE");
@@ -99,9 +99,9 @@ int cli_profile_to_plan(cli_cache *cache, uint32_t threads, bool none, bool meas
     *out = NULL;
     if (none || (off && *off)) return CLI_OK;
     *out = cli_profile_cached(cache, threads);
-    if (*out || !measure) return CLI_OK;
-    fprintf(stderr, "%smeasuring how fast this device is, once (--no-profile: never)%s\n", cli_dim(),
-            cli_plain());
+    if (*out || !when) return CLI_OK;
+    fprintf(stderr, "%smeasuring how fast this device is, once, %s (--no-profile: never)%s\n",
+            cli_dim(), when, cli_plain());
     *out = cli_profile(cache, threads, &code);
     cli_cancel_on_interrupt(NULL); /* Ctrl-C as ever */
     return cli_interrupted() ? code : CLI_OK; /* what went wrong was said; it goes on without */
