@@ -327,7 +327,8 @@ typedef struct vt_profile_params {
 
 vt_profile_params vt_profile_params_default(void);
 
-/* Measures this device, for some seconds and with all of its threads. `params` NULL: the defaults.
+/* Measures this device, for some seconds and with all of its threads; what other programs disturbed,
+ * a second time (`disturbance` of the info tells whether that helped). `params` NULL: the defaults.
  * ERR_MEMORY, ERR_CANCELLED. */
 vt_status vt_profile_measure(const vt_profile_params *params, vt_profile **out, vt_error *err);
 
@@ -337,6 +338,9 @@ vt_status vt_profile_check(vt_profile *profile, const vt_profile_params *params,
 
 /* Was it measured on such a processor, with as many threads (0: the default), by this version? */
 bool vt_profile_is_current(const vt_profile *profile, uint32_t threads);
+
+/* The same; ERR_ARGUMENT says what is different. */
+vt_status vt_profile_compare(const vt_profile *profile, uint32_t threads, vt_error *err);
 
 /* A file name for it in a cache folder, as snprintf does. */
 size_t vt_profile_cache_name(uint32_t threads, char *buffer, size_t capacity);
@@ -348,6 +352,8 @@ typedef struct vt_profile_info {
     uint64_t cache_bytes; /* of the last level: smaller models stay in it */
     double bytes_per_s;   /* reading memory */
     double accuracy;      /* the mean of those that are known; 0: none is */
+    double disturbance;   /* just measured while other programs ran: predictions may be off by so
+                           * much; such a profile is not worth keeping. 0: none known */
 } vt_profile_info;
 
 void vt_profile_get_info(const vt_profile *profile, vt_profile_info *out);

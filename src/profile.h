@@ -36,6 +36,7 @@ typedef struct vti_profile {
 /* The public one. */
 struct vt_profile {
     vti_profile facts;
+    double disturbance; /* while it was measured, see profile_fit.h; 0 of one that was loaded */
 };
 
 vt_status vti_profile_new(const vti_profile *facts, vt_profile **out, vt_error *err);

@@ -13,7 +13,7 @@ vt_status vti_profile_new(const vti_profile *facts, vt_profile **out, vt_error *
 {
     *out = malloc(sizeof **out);
     if (!*out) return vti_fail(err, VT_ERR_MEMORY, "no memory for a profile");
-    (*out)->facts = *facts;
+    **out = (vt_profile){.facts = *facts};
     return VT_OK;
 }
 

@@ -11,6 +11,10 @@ enum { ROUNDS = 20 }; /* of reweighting */
 /* Memory does not change more than by this factor: what was slower was read while delayed. */
 #define MOST_FASTER 1.7
 
+/* Weights from memory are not read faster than memory by more than this factor: its median is
+ * of moments, too. */
+#define MOST_ABOVE_MEMORY 1.5
+
 /* Terms that are told apart. Decoding does as many multiply-accumulates as it reads weights, and
  * the width of one token is next to nothing; prompts read each weight once for many tokens. */
 static const bool used[VTI_PHASES][VTI_PROFILE_TERMS] = {
@@ -77,9 +81,10 @@ static bool median_rate(const vti_profile_samples *samples, double *out)
 typedef struct equations {
     size_t rows, columns;
     unsigned term[VTI_PROFILE_TERMS];
+    double least[VTI_PROFILE_TERMS]; /* of each column's coefficient */
     double *exact;    /* rows × columns, each sample's features over its seconds */
     double *weighted; /* the same times the rows' weights */
-    double *right;    /* the weights */
+    double *right;    /* the weights times what the least coefficients leave to explain */
     double *scratch;
 } equations;
 
@@ -91,21 +96,26 @@ static bool is_of(const vti_profile_sample *s, unsigned kind, unsigned precision
 static void weigh(equations *y, const double *x)
 {
     for (size_t i = 0; i < y->rows; i++) {
-        double error = -1, weight = 1;
-        for (size_t c = 0; x && c < y->columns; c++) error += x[c] * y->exact[c * y->rows + i];
+        double error = -1, left = 1, weight = 1;
+        for (size_t c = 0; c < y->columns; c++) {
+            left -= y->least[c] * y->exact[c * y->rows + i];
+            if (x) error += x[c] * y->exact[c * y->rows + i];
+        }
         /* so that squares become absolute values: a sample that something delayed counts little */
         if (x) weight = 1 / sqrt(fmax(fabs(error), 1e-3));
-        y->right[i] = weight;
+        y->right[i] = weight * left;
         for (size_t c = 0; c < y->columns; c++)
             y->weighted[c * y->rows + i] = weight * y->exact[c * y->rows + i];
     }
 }
 
+/* What is solved for is by how much each coefficient is above its least. */
 static bool solve(equations *y, double *x)
 {
     weigh(y, NULL);
     for (unsigned round = 0; round < ROUNDS; round++) {
         if (!vti_nnls(y->rows, y->columns, y->weighted, y->right, x, y->scratch)) return false;
+        for (size_t c = 0; c < y->columns; c++) x[c] += y->least[c];
         weigh(y, x);
     }
     return true;
@@ -124,13 +134,22 @@ static bool open_equations(equations *y, const vti_profile_samples *samples)
     return true;
 }
 
+/* Seconds per byte from memory. Prompts compute meanwhile, so that weights may cost nothing. */
+static double least_per_byte(double bytes_per_s, unsigned phase)
+{
+    return phase == VTI_DECODE && bytes_per_s > 0 ? 1 / (MOST_ABOVE_MEMORY * bytes_per_s) : 0;
+}
+
 static void fill_equations(equations *y, const vti_profile_samples *samples, double bytes_per_s,
                         unsigned kind, unsigned precision, unsigned phase)
 {
     size_t row = 0;
     y->rows = y->columns = 0;
-    for (unsigned t = 0; t < VTI_PROFILE_TERMS; t++)
-        if (used[phase][t]) y->term[y->columns++] = t;
+    for (unsigned t = 0; t < VTI_PROFILE_TERMS; t++) {
+        if (!used[phase][t]) continue;
+        y->least[y->columns] = t == VTI_TERM_WEIGHT_BYTE ? least_per_byte(bytes_per_s, phase) : 0;
+        y->term[y->columns++] = t;
+    }
     for (size_t i = 0; i < samples->count; i++)
         y->rows += is_of(&samples->sample[i], kind, precision, phase);
     for (size_t i = 0; i < samples->count; i++) {
@@ -158,7 +177,7 @@ static bool has(const equations *y, unsigned term)
 static void set_cached(const equations *y, unsigned term, unsigned cached_term, float *terms)
 {
     bool streamed = has(y, term), cached = has(y, cached_term);
-    if (!streamed) terms[term] = terms[cached_term];
+    if (!streamed) terms[term] = fmaxf(terms[term], terms[cached_term]); /* it is at its least */
     if (!cached || terms[cached_term] > terms[term]) terms[cached_term] = terms[term];
 }
 

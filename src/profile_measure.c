@@ -44,13 +44,32 @@ static void describe_this(vti_profile *profile, uint32_t threads)
     profile->cache_bytes = vti_cache_bytes();
 }
 
-bool vt_profile_is_current(const vt_profile *profile, uint32_t threads)
+vt_status vt_profile_compare(const vt_profile *profile, uint32_t threads, vt_error *err)
 {
     vti_profile here;
     const vti_profile *p = &profile->facts;
     describe_this(&here, threads);
-    return strcmp(p->name, here.name) == 0 && strcmp(p->version, here.version) == 0 &&
-           p->features == here.features && p->threads == here.threads;
+    if (!p->version[0])
+        return vti_fail(err, VT_ERR_ARGUMENT,
+                        "the profile is worked out for %s, not measured here", p->name);
+    if (strcmp(p->version, here.version) != 0)
+        return vti_fail(err, VT_ERR_ARGUMENT, "the profile is of Voltron %s, this is %s",
+                        p->version, here.version);
+    if (strcmp(p->name, here.name) != 0)
+        return vti_fail(err, VT_ERR_ARGUMENT, "the profile is of another processor, %s; this is %s",
+                        p->name, here.name);
+    if (p->threads != here.threads)
+        return vti_fail(err, VT_ERR_ARGUMENT, "the profile is of %u threads, wanted is one of %u",
+                        p->threads, here.threads);
+    if (p->features != here.features)
+        return vti_fail(err, VT_ERR_ARGUMENT,
+                        "the profile is of kernels for other instructions of this processor");
+    return VT_OK;
+}
+
+bool vt_profile_is_current(const vt_profile *profile, uint32_t threads)
+{
+    return vt_profile_compare(profile, threads, NULL) == VT_OK;
 }
 
 size_t vt_profile_cache_name(uint32_t threads, char *buffer, size_t capacity)
@@ -86,19 +105,35 @@ static bool is_cancelled(void *user)
 }
 
 static vt_status sweep(const vti_profile *here, const vt_profile_params *params, bool held_out,
-                       vti_profile_samples *samples, vt_error *err)
+                       const bool *only, vti_profile_samples *samples, vt_error *err)
 {
     vti_kernels kernels;
     vt_profile_params own = *params;
     vti_sweep_params p = {
         .kernels = &kernels, .cache_bytes = here->cache_bytes, .held_out = held_out,
-        .tiny = params->trial, .cancelled = is_cancelled, .progress = report, .user = &own,
+        .only = only, .tiny = params->trial, .cancelled = is_cancelled, .progress = report, .user = &own,
     };
     vti_kernels_init(&kernels, VTI_CPU_EXACT);
     VTI_TRY(vti_pool_open(here->threads, &p.pool, err));
     vt_status status = vti_profile_sweep(&p, samples, err);
     vti_pool_close(p.pool);
     return status;
+}
+
+/* Once more, what other programs disturbed. */
+static vt_status measure_again(vti_profile *here, const vt_profile_params *params,
+                               vti_profile_samples *samples, vt_error *err)
+{
+    vti_profile_samples again = {.count = 0};
+    bool *only = malloc((vti_profile_points(samples) + 1) * sizeof *only);
+    if (!only) return vti_fail(err, VT_ERR_MEMORY, "no memory for measurements");
+    vt_status status = VT_OK;
+    if (vti_profile_mark(here, samples, only) > 0)
+        status = sweep(here, params, false, only, &again, err);
+    free(only);
+    vti_profile_improve(samples, &again);
+    free(again.sample);
+    return status == VT_OK ? vti_profile_fit(samples, here, err) : status;
 }
 
 vt_status vt_profile_measure(const vt_profile_params *params, vt_profile **out, vt_error *err)
@@ -109,10 +144,16 @@ vt_status vt_profile_measure(const vt_profile_params *params, vt_profile **out, 
     *out = NULL;
     if (!params) params = &defaults;
     describe_this(&here, params->threads);
-    vt_status status = sweep(&here, params, false, &samples, err);
+    vt_status status = sweep(&here, params, false, NULL, &samples, err);
     if (status == VT_OK) status = vti_profile_fit(&samples, &here, err);
+    bool judged = status == VT_OK && !params->trial;
+    if (judged && vti_profile_disturbance(&here, &samples) > 0)
+        status = measure_again(&here, params, &samples, err);
+    if (status == VT_OK) status = vti_profile_new(&here, out, err);
+    if (status == VT_OK && judged)
+        (*out)->disturbance = vti_profile_disturbance(&here, &samples);
     free(samples.sample);
-    return status == VT_OK ? vti_profile_new(&here, out, err) : status;
+    return status;
 }
 
 vt_status vt_profile_check(vt_profile *profile, const vt_profile_params *params, vt_error *err)
@@ -124,7 +165,7 @@ vt_status vt_profile_check(vt_profile *profile, const vt_profile_params *params,
         return vti_fail(err, VT_ERR_ARGUMENT,
                         "the profile is of %s by Voltron %s: it can only be checked there",
                         profile->facts.name, profile->facts.version);
-    vt_status status = sweep(&profile->facts, params, true, &samples, err);
+    vt_status status = sweep(&profile->facts, params, true, NULL, &samples, err);
     if (status == VT_OK) vti_profile_judge(&profile->facts, &samples);
     free(samples.sample);
     return status;
@@ -138,7 +179,8 @@ void vt_profile_get_info(const vt_profile *profile, vt_profile_info *out)
     *out = (vt_profile_info){.name = p->name, .version = p->version, .threads = p->threads,
                              .cache_bytes = p->cache_bytes,
                              .bytes_per_s = (double)p->bytes_per_s,
-                             .accuracy = vti_profile_accuracy(p)};
+                             .accuracy = vti_profile_accuracy(p),
+                             .disturbance = profile->disturbance};
 }
 
 vt_status vt_profile_get_cost(const vt_profile *profile, vt_unit_kind kind, vt_precision precision,

@@ -91,6 +91,7 @@ typedef struct sweep {
     vti_reader *reader;
     uint64_t begin_ns;
     double done, all;      /* points, for progress */
+    uint32_t point;        /* the number of the one that is next */
 } sweep;
 
 typedef struct setting {
@@ -141,6 +142,14 @@ static bool is_settled(const double *seconds, size_t count)
     double shortest[SHORTEST];
     find_shortest(seconds, count, shortest);
     return shortest[SHORTEST - 1] <= shortest[0] * AGREE;
+}
+
+/* Of what was measured once it is not known. */
+static double spread_of(const double *seconds, size_t count)
+{
+    double shortest[SHORTEST];
+    find_shortest(seconds, count, shortest);
+    return count < 2 ? 0 : shortest[count < SHORTEST ? 1 : SHORTEST - 1] / shortest[0] - 1;
 }
 
 static void note(point *t, unsigned part, double seconds)
@@ -224,11 +233,13 @@ static vt_status keep(const sweep *s, const setting *at, vti_plan_phase phase, u
             .kind = at->bed->plan.class_[at->bed->plan.unit_class[unit]].kind,
             .precision = (vti_plan_precision)at->precision,
             .phase = phase,
+            .point = s->point,
         };
         if (!t->count[i] || (i == 2 && at->bed->model->hparams.vocab < LEAST_VOCAB)) continue;
         r.precision[unit] = (uint8_t)at->precision;
         features_of(&at->bed->plan, &r, phase, unit, at->cached, sample.feature);
         sample.seconds = typical(t->seconds[i], t->count[i]);
+        sample.spread = spread_of(t->seconds[i], t->count[i]);
         if (!at->cached) sample.bytes_per_s = 1 / typical(t->rates, t->rate_count);
         if (!append(s->out, &sample))
             return vti_fail(s->err, VT_ERR_MEMORY, "no memory for measurements");
@@ -310,17 +321,36 @@ static uint32_t largest(const uint16_t *list)
     return most;
 }
 
+static bool is_wanted(const sweep *s) { return !s->p->only || s->p->only[s->point]; }
+
 static vt_status run_points(sweep *s, const sweep_case *c, const setting *at)
 {
-    for (unsigned i = 0; i < CONTEXTS_MAX && c->contexts[i]; i++) {
-        VTI_TRY(decode(s, at, c->contexts[i]));
+    for (unsigned i = 0; i < CONTEXTS_MAX && c->contexts[i]; i++, s->point++) {
+        if (is_wanted(s)) VTI_TRY(decode(s, at, c->contexts[i]));
         VTI_TRY(report(s));
     }
-    for (unsigned i = 0; i < CONTEXTS_MAX && c->prompts[i]; i++) {
-        VTI_TRY(prefill(s, at, s->p->tiny ? TRIAL_TOKENS : c->prompts[i]));
+    for (unsigned i = 0; i < CONTEXTS_MAX && c->prompts[i]; i++, s->point++) {
+        uint32_t tokens = s->p->tiny ? TRIAL_TOKENS : c->prompts[i];
+        if (is_wanted(s)) VTI_TRY(prefill(s, at, tokens));
         VTI_TRY(report(s));
     }
     return VT_OK;
+}
+
+static unsigned points_of(const sweep_case *c)
+{
+    unsigned points = 0;
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
+        points += (c->contexts[i] > 0) + (c->prompts[i] > 0);
+    return points;
+}
+
+static bool any_wanted(const sweep *s, const sweep_case *c)
+{
+    unsigned points = points_of(c);
+    bool any = !s->p->only;
+    for (unsigned i = 0; i < points && !any; i++) any = s->p->only[s->point + i];
+    return any;
 }
 
 /* So many layers that they do not fit into the cache, or do; 0: even one does not. */
@@ -342,19 +372,14 @@ static vt_status run_case(sweep *s, const sweep_case *c, vti_precision precision
     vti_bed bed;
     setting at = {&bed, precision, c->cached};
     params.layers = layers_of(s, c, vti_bed_token_bytes(&params));
-    if (!params.layers) return VT_OK;
+    if (!params.layers || !any_wanted(s, c)) {
+        s->point += points_of(c);
+        return VT_OK;
+    }
     VTI_TRY(vti_bed_open(&bed, &params, s->err));
     vt_status status = run_points(s, c, &at);
     vti_bed_close(&bed);
     return status;
-}
-
-static unsigned points_of(const sweep_case *c)
-{
-    unsigned points = 0;
-    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
-        points += (c->contexts[i] > 0) + (c->prompts[i] > 0);
-    return points;
 }
 
 vt_status vti_profile_sweep(const vti_sweep_params *params, vti_profile_samples *out,

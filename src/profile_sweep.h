@@ -15,6 +15,8 @@ typedef struct vti_profile_sample {
     double feature[VTI_PROFILE_TERMS];
     double seconds;
     double bytes_per_s; /* that memory gave meanwhile; 0: the weights did not come from there */
+    double spread;      /* by how much of the shortest the three shortest repeats differ */
+    uint32_t point;     /* what was measured together has one number, the same in every sweep */
 } vti_profile_sample;
 
 typedef struct vti_profile_samples {
@@ -27,6 +29,7 @@ typedef struct vti_sweep_params {
     vti_pool *pool;
     uint64_t cache_bytes;
     bool held_out; /* shapes that are not fitted */
+    const bool *only; /* by point, of as many as were measured before; NULL: all */
     bool tiny;     /* small shapes and one repeat of each: whether it works, not how fast it is */
     bool (*cancelled)(void *user);
     void (*progress)(void *user, double part); /* from 0 to 1 */

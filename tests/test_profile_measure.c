@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../kernels/kernels.h"
 #include "../src/profile_fit.h"
 #include "support.h"
 
@@ -186,6 +187,113 @@ static void cache_and_memory_share_a_price(void **state)
     }
 }
 
+/* --- disturbed measurements ------------------------------------------------------------------- */
+
+static vti_profile plain_truth(void)
+{
+    vti_profile truth = {.threads = 1, .bytes_per_s = 2e9f};
+    for (unsigned k = VTI_PLAN_EMBED + 1; k < VTI_PLAN_KINDS; k++)
+        for (unsigned p = 0; p < VTI_PLAN_PRECISIONS; p++)
+            for (unsigned phase = 0; phase < VTI_PHASES; phase++)
+                truth.cost[k][p][phase] = (vti_profile_cost){
+                    .fixed = 1e-5f, .per_mac = phase == VTI_PREFILL ? 1e-9f : 0,
+                    .per_weight_byte = 0.5e-9f, .per_cached_byte = 0.1e-9f};
+    return truth;
+}
+
+/* Times that do not depend on the weights at all, as of a device that is busy with others: the
+ * weights are not read faster than memory allows, and the other terms explain what they can. */
+static void weights_are_not_faster_than_memory(void **state)
+{
+    (void)state;
+    vti_profile truth = plain_truth(), fitted = truth;
+    vti_profile_samples samples = made_up(&truth, 0);
+    vt_error err;
+    for (size_t i = 0; i < samples.count; i++)
+        if (samples.sample[i].phase == VTI_DECODE) samples.sample[i].seconds = 3e-5;
+    if (vti_profile_fit(&samples, &fitted, &err) != VT_OK) fail_msg("%s", err.message);
+    float least = 1 / (1.5f * fitted.bytes_per_s);
+    for (unsigned k = VTI_PLAN_EMBED + 1; k < VTI_PLAN_KINDS; k++)
+        for (unsigned p = 0; p < VTI_PLAN_PRECISIONS; p++) {
+            const vti_profile_cost *c = &fitted.cost[k][p][VTI_DECODE];
+            assert_true(c->per_weight_byte >= 0.999f * least);
+            assert_true(c->per_cached_byte < least && c->fixed < 3.01e-5f && c->fixed > 0);
+        }
+    free(samples.sample);
+}
+
+static bool is_delayed(const vti_profile_samples *samples, size_t i)
+{
+    return i % 30 % 7 < 3 && samples->sample[i].seconds > 0;
+}
+
+/* 3 of 7 samples delayed and their repeats 20 % apart: noticed, and all of them found;
+ * measured again undisturbed, nothing is left of it. */
+static void disturbance_is_noticed_and_repaired(void **state)
+{
+    (void)state;
+    vti_profile truth = plain_truth(), fitted = truth;
+    vti_profile_samples quiet = made_up(&truth, 0), busy = made_up(&truth, 3);
+    for (size_t i = 0; i < busy.count; i++) {
+        if (busy.sample[i].kind == VTI_PLAN_HEAD && busy.sample[i].phase == VTI_PREFILL)
+            quiet.sample[i].seconds = busy.sample[i].seconds = 0;
+        quiet.sample[i].point = busy.sample[i].point = (uint32_t)i;
+        quiet.sample[i].spread = 0.02;
+        busy.sample[i].spread = is_delayed(&busy, i) ? 0.2 : 0.02;
+    }
+    bool *only = calloc(vti_profile_points(&busy), sizeof *only);
+    assert_non_null(only);
+    assert_int_equal(vti_profile_points(&busy), busy.count);
+    assert_int_equal(vti_profile_fit(&quiet, &fitted, NULL), VT_OK);
+    assert_true(vti_profile_disturbance(&fitted, &quiet) == 0);
+    assert_int_equal(vti_profile_mark(&fitted, &quiet, only), 0);
+
+    assert_int_equal(vti_profile_fit(&busy, &fitted, NULL), VT_OK);
+    double off = vti_profile_disturbance(&fitted, &busy);
+    assert_true(off > 0.1 && off < 1);
+    assert_true(vti_profile_mark(&fitted, &busy, only) > 0);
+    for (size_t i = 0; i < busy.count; i++)
+        if (is_delayed(&busy, i)) assert_true(only[i]);
+
+    vti_profile_improve(&busy, &quiet);
+    assert_int_equal(vti_profile_fit(&busy, &fitted, NULL), VT_OK);
+    assert_true(vti_profile_disturbance(&fitted, &busy) == 0);
+    free(only);
+    free(quiet.sample);
+    free(busy.sample);
+}
+
+/* Only the points that are asked for, and they have the numbers that they had. */
+static void points_are_measured_again(void **state)
+{
+    (void)state;
+    vti_kernels kernels;
+    vti_profile_samples all = {.count = 0}, some = {.count = 0};
+    vti_sweep_params params = {.kernels = &kernels, .cache_bytes = 1 << 20, .tiny = true};
+    vti_kernels_init(&kernels, VTI_CPU_EXACT);
+    assert_int_equal(vti_pool_open(1, &params.pool, NULL), VT_OK);
+    assert_int_equal(vti_profile_sweep(&params, &all, NULL), VT_OK);
+    size_t points = vti_profile_points(&all), wanted = 0;
+    bool *only = calloc(points, sizeof *only);
+    assert_true(only && points > 7);
+    only[5] = only[points - 1] = true;
+    params.only = only;
+    assert_int_equal(vti_profile_sweep(&params, &some, NULL), VT_OK);
+    for (size_t i = 0; i < all.count; i++) {
+        if (!only[all.sample[i].point]) continue;
+        assert_true(wanted < some.count);
+        assert_int_equal(some.sample[wanted].point, all.sample[i].point);
+        assert_int_equal(some.sample[wanted].kind, all.sample[i].kind);
+        assert_memory_equal(some.sample[wanted++].feature, all.sample[i].feature,
+                            sizeof all.sample[i].feature);
+    }
+    assert_int_equal(wanted, some.count);
+    vti_pool_close(params.pool);
+    free(only);
+    free(all.sample);
+    free(some.sample);
+}
+
 static void nothing_measured(void **state)
 {
     (void)state;
@@ -202,6 +310,9 @@ int main(void)
         cmocka_unit_test(memory_is_not_always_as_fast),
         cmocka_unit_test(cache_and_memory_share_a_price),
         cmocka_unit_test(nothing_measured),
+        cmocka_unit_test(weights_are_not_faster_than_memory),
+        cmocka_unit_test(disturbance_is_noticed_and_repaired),
+        cmocka_unit_test(points_are_measured_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

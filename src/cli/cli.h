@@ -134,10 +134,16 @@ vt_profile *cli_profile(cli_cache *cache, uint32_t threads, int *code);
 int cli_profile_to_plan(cli_cache *cache, uint32_t threads, bool none, const char *when,
                         vt_profile **out);
 
-/* Its parts. NULL: there is none. */
+/* What `profile --check` wants at least. */
+#define CLI_LEAST_ACCURACY 0.9
+
+/* Its parts. NULL: there is none; if one is there but is of no use, it is said why. */
 vt_profile *cli_profile_cached(cli_cache *cache, uint32_t threads);
 char *cli_profile_path(cli_cache *cache, uint32_t threads); /* to be freed; NULL: no cache */
+/* Not one that was measured on a busy device. */
 void cli_profile_keep(cli_cache *cache, uint32_t threads, const vt_profile *profile);
+/* One line, if it was, or if a check found it wrong. */
+void cli_profile_warn(const vt_profile *profile);
 void cli_profile_params(vt_profile_params *params, uint32_t threads, cli_progress *progress);
 
 /* --- models, devices, sessions ---------------------------------------------------------------- */

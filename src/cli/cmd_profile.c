@@ -4,9 +4,6 @@
 
 #include "cli.h"
 
-/* What `--check` wants at least. */
-static const double least_accuracy = 0.9;
-
 static const char *const kind_names[VT_UNIT_KIND_COUNT] = {"ATTN", "FFN", "MOE", "HEAD"};
 
 typedef struct profile_options {
@@ -156,11 +153,19 @@ static int show(const profile_options *o, const vt_profile *profile)
         code = print_json(profile);
     else if (!o->output)
         print_table(profile);
-    if (code == CLI_OK && o->check && info.accuracy < least_accuracy)
+    if (code == CLI_OK && o->check && info.accuracy < CLI_LEAST_ACCURACY)
         code = cli_error(VT_ERR_INTERNAL,
                          "predictions are right to %.1f %%, less than %.0f %%: was the device "
-                         "busy? Try again with --force", 100 * info.accuracy, 100 * least_accuracy);
+                         "busy? Try again with --force", 100 * info.accuracy, 100 * CLI_LEAST_ACCURACY);
     return code;
+}
+
+/* A bad check is an error of its own. */
+static void warn(const profile_options *o, const vt_profile *profile)
+{
+    vt_profile_info info;
+    vt_profile_get_info(profile, &info);
+    if (!o->check || info.disturbance > 0) cli_profile_warn(profile);
 }
 
 static int get(profile_options *o)
@@ -173,6 +178,7 @@ static int get(profile_options *o)
     if (!profile && !o->force && !o->trial) profile = cli_profile_cached(&o->cache, o->threads);
     if (!profile) code = measure(o, &profile);
     if (code == CLI_OK && o->check) code = check(o, profile);
+    if (code == CLI_OK) warn(o, profile);
     if (code == CLI_OK) code = show(o, profile);
     vt_profile_close(profile);
     return code;
@@ -213,7 +219,7 @@ const cli_command cli_profile_command = {
     "profile [--check] [-T N] [--json] [-o FILE] [--force] [--list]",
     run,
     "What a unit costs is fitted to measurements of the code that runs models: see\n"
-    "docs/profile.md. Nothing else should be running meanwhile.\n",
+    "docs/profile.md. Nothing else should be running meanwhile.",
     "  voltron-run profile --check\n"
     "  voltron-run profile -o phone.json\n",
 };

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -21,15 +22,38 @@ char *cli_profile_path(cli_cache *cache, uint32_t threads)
 vt_profile *cli_profile_cached(cli_cache *cache, uint32_t threads)
 {
     vt_profile *profile = NULL;
+    vt_error err;
     char *path = cli_profile_path(cache, threads);
-    /* One that is damaged or of another version is measured anew. */
-    if (path && vt_profile_load(path, &profile, NULL) == VT_OK &&
-        !vt_profile_is_current(profile, threads)) {
+    if (!path || access(path, F_OK) != 0) {
+        free(path);
+        return NULL;
+    }
+    vt_status status = vt_profile_load(path, &profile, &err);
+    if (status == VT_OK) status = vt_profile_compare(profile, threads, &err);
+    if (status != VT_OK) {
+        fprintf(stderr, "voltron-run: what the cache keeps is not used: %s\n", err.message);
         vt_profile_close(profile);
         profile = NULL;
     }
     free(path);
     return profile;
+}
+
+void cli_profile_warn(const vt_profile *profile)
+{
+    vt_profile_info info;
+    vt_profile_get_info(profile, &info);
+    if (info.disturbance > 0)
+        fprintf(stderr,
+                "voltron-run: this device was busy while it was measured: predictions may be off "
+                "by %.0f %%, and the profile is not kept; voltron-run profile --force when it is "
+                "idle\n",
+                100 * info.disturbance);
+    else if (info.accuracy > 0 && info.accuracy < CLI_LEAST_ACCURACY)
+        fprintf(stderr,
+                "voltron-run: predictions of this device's profile were off by %.0f %% when it was "
+                "checked; voltron-run profile --force --check when it is idle\n",
+                100 - 100 * info.accuracy);
 }
 
 /* The folder of `path`, and those above it. */
@@ -47,6 +71,9 @@ static void make_folders(const char *path)
 void cli_profile_keep(cli_cache *cache, uint32_t threads, const vt_profile *profile)
 {
     vt_error err;
+    vt_profile_info info;
+    vt_profile_get_info(profile, &info);
+    if (info.disturbance > 0) return;
     char *path = cli_profile_path(cache, threads);
     if (path) {
         make_folders(path);
@@ -99,10 +126,12 @@ int cli_profile_to_plan(cli_cache *cache, uint32_t threads, bool none, const cha
     *out = NULL;
     if (none || (off && *off)) return CLI_OK;
     *out = cli_profile_cached(cache, threads);
+    if (*out) cli_profile_warn(*out);
     if (*out || !when) return CLI_OK;
     fprintf(stderr, "%smeasuring how fast this device is, once, %s (--no-profile: never)%s\n",
             cli_dim(), when, cli_plain());
     *out = cli_profile(cache, threads, &code);
+    if (*out) cli_profile_warn(*out);
     cli_cancel_on_interrupt(NULL); /* Ctrl-C as ever */
     return cli_interrupted() ? code : CLI_OK; /* what went wrong was said; it goes on without */
 }
