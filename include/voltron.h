@@ -930,6 +930,7 @@ typedef struct vt_plan_device_info {
     uint64_t weight_bytes, kv_bytes, scratch_bytes; /* what it needs; with copies of others' KV */
     uint32_t units[VT_PHASE_COUNT];  /* that it runs or has a share of */
     double busy_s[VT_PHASE_COUNT];   /* computing */
+    double accuracy;          /* of its profile, as in vt_profile_info; 0: not checked */
 } vt_plan_device_info;
 
 typedef struct vt_plan_unit_phase {

@@ -417,6 +417,7 @@ vt_status vt_plan_get_device(const vt_plan *plan, size_t index, vt_plan_device_i
         .weight_bytes = (uint64_t)facts->weight_bytes,
         .kv_bytes = (uint64_t)facts->kv_bytes,
         .scratch_bytes = needed > 0 ? (uint64_t)planned->scratch_bytes : 0,
+        .accuracy = device->has_profile ? vti_profile_accuracy(&device->profile) : 0,
     };
     for (unsigned phase = 0; phase < VTI_PHASES; phase++) {
         out->units[phase] = facts->units[phase];

@@ -90,6 +90,18 @@ static int show(const vt_plan *plan, const plan_options *o)
     return code == CLI_OK && !info.is_feasible ? VT_ERR_MEMORY : code;
 }
 
+/* What a plan is made of may be known to be wrong. */
+static void warn(const vt_plan *plan)
+{
+    vt_plan_device_info d;
+    for (size_t i = 0; vt_plan_get_device(plan, i, &d) == VT_OK; i++)
+        if (d.accuracy > 0 && d.accuracy < CLI_LEAST_ACCURACY)
+            fprintf(stderr,
+                    "voltron-run: predictions of %s, the profile of %s, were off by %.0f %% when it "
+                    "was checked; voltron-run profile --force --check when it is idle\n",
+                    d.kind, d.name, 100 - 100 * d.accuracy);
+}
+
 static int plan(plan_options *o)
 {
     vt_model_params params = vt_model_params_default();
@@ -104,6 +116,7 @@ static int plan(plan_options *o)
     } else if (vt_plan_open(model, o->cluster, &o->params, &made, &err) != VT_OK) {
         code = cli_fail(&err);
     } else {
+        warn(made);
         code = show(made, o);
         vt_plan_close(made);
     }
