@@ -33,7 +33,8 @@ size_t vti_profile_points(const vti_profile_samples *samples);
  * about as long confirms the first time. */
 void vti_profile_improve(vti_profile_samples *samples, const vti_profile_samples *again);
 
-/* Sets the accuracies by samples that were not fitted; of kinds that are not among them, they stay. */
+/* Sets the accuracies by samples that were not fitted; of kinds that are not among them, they
+ * stay. */
 void vti_profile_judge(vti_profile *profile, const vti_profile_samples *samples);
 
 #endif

@@ -1,10 +1,10 @@
 /* profile_json.c: device profiles as text, one cost per line. */
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../kernels/kernels.h"
+#include "json_fields.h"
 #include "profile.h"
 
 static const char FORMAT[] = "voltron-profile";
@@ -13,9 +13,13 @@ enum { VERSION = 1 };
 static const char *const kind_names[VTI_PLAN_KINDS] = {"EMBED", "ATTN", "FFN", "MOE", "HEAD"};
 static const char *const precision_names[VTI_PLAN_PRECISIONS] = {"F16", "I8", "I4"};
 static const char *const phase_names[VTI_PHASES] = {"prefill", "decode"};
-static const char *const term_names[VTI_PROFILE_TERMS + 1] = {
-    "fixed",      "per_mac",   "per_weight_byte", "per_cached_byte", "per_kv_byte",
-    "per_cached_kv_byte", "per_kv_mac", "per_shard", "per_value", "accuracy"};
+
+/* Of a cost. */
+enum { TERM_FIELDS = 3 };
+static const char *const cost_fields[TERM_FIELDS + VTI_PROFILE_TERMS + 2] = {
+    "kind", "precision", "phase", "fixed", "per_mac", "per_weight_byte", "per_cached_byte",
+    "per_kv_byte", "per_cached_kv_byte", "per_kv_mac", "per_shard", "per_value", "accuracy", NULL};
+static const char *const *const term_names = cost_fields + TERM_FIELDS;
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
@@ -87,37 +91,9 @@ char *vti_profile_write_json(const vti_profile *profile)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Where we are, for messages: "the profile", "cost 5". */
-typedef struct place {
-    char name[32];
-    vt_error *err;
-} place;
+/* Unlike in files written by hand, no field may be missing. */
 
-static vt_status bad(const place *at, const char *field, const char *wanted)
-{
-    return vti_fail(at->err, VT_ERR_FORMAT, "%s: \"%s\" must be %s", at->name, field, wanted);
-}
-
-/* Exactly these fields, NULL at the end: one that is not among them may be a misspelt one. */
-static vt_status check_fields(const place *at, json_t *object, const char *const *fields,
-                              const char *const *more, unsigned more_count)
-{
-    const char *key;
-    json_t *value;
-    if (!json_is_object(object))
-        return vti_fail(at->err, VT_ERR_FORMAT, "%s: must be an object", at->name);
-    json_object_foreach(object, key, value) {
-        unsigned i = 0, j = 0;
-        while (fields[i] && strcmp(fields[i], key) != 0) i++;
-        while (j < more_count && strcmp(more[j], key) != 0) j++;
-        if (!fields[i] && j == more_count)
-            return vti_fail(at->err, VT_ERR_FORMAT, "%s: there is no field \"%.40s\"", at->name,
-                            key);
-    }
-    return VT_OK;
-}
-
-static vt_status read_integer(const place *at, const json_t *object, const char *field,
+static vt_status read_integer(const vti_json_at *at, const json_t *object, const char *field,
                               json_int_t low, json_int_t high, json_int_t *out)
 {
     char wanted[80];
@@ -125,43 +101,46 @@ static vt_status read_integer(const place *at, const json_t *object, const char 
     *out = json_is_integer(value) ? json_integer_value(value) : -1;
     snprintf(wanted, sizeof wanted,
              "a whole number from %" JSON_INTEGER_FORMAT " to %" JSON_INTEGER_FORMAT, low, high);
-    return *out < low || *out > high ? bad(at, field, wanted) : VT_OK;
+    return *out < low || *out > high ? vti_json_bad(at, field, wanted) : VT_OK;
 }
 
-static vt_status read_amount(const place *at, const json_t *object, const char *field, float *out)
+static vt_status read_amount(const vti_json_at *at, const json_t *object, const char *field,
+                             float *out)
 {
     const json_t *value = json_object_get(object, field);
     double number = json_is_number(value) ? json_number_value(value) : -1;
     *out = (float)number;
-    return number >= 0 && number < 1e30 ? VT_OK : bad(at, field, "a number that is not negative");
+    return number >= 0 && number < 1e30
+               ? VT_OK
+               : vti_json_bad(at, field, "a number that is not negative");
 }
 
-static vt_status read_text(const place *at, const json_t *object, const char *field, char *out,
-                           size_t room)
+static vt_status read_text(const vti_json_at *at, const json_t *object, const char *field,
+                           char *out, size_t room)
 {
     char wanted[48];
     const char *text = json_string_value(json_object_get(object, field));
     snprintf(wanted, sizeof wanted, "a text of at most %zu bytes", room - 1);
-    if (!text || strlen(text) >= room) return bad(at, field, wanted);
+    if (!text || strlen(text) >= room) return vti_json_bad(at, field, wanted);
     memcpy(out, text, strlen(text) + 1);
     vti_make_printable(out);
     return VT_OK;
 }
 
-static vt_status read_name(const place *at, const json_t *object, const char *field,
+static vt_status read_name(const vti_json_at *at, const json_t *object, const char *field,
                            const char *const *names, unsigned count, const char *wanted,
                            unsigned *out)
 {
     const char *name = json_string_value(json_object_get(object, field));
     for (*out = 0; *out < count; ++*out)
         if (name && strcmp(name, names[*out]) == 0) return VT_OK;
-    return bad(at, field, wanted);
+    return vti_json_bad(at, field, wanted);
 }
 
-static vt_status read_features(const place *at, const json_t *object, uint32_t *out)
+static vt_status read_features(const vti_json_at *at, const json_t *object, uint32_t *out)
 {
     const json_t *list = json_object_get(object, "features");
-    if (!json_is_array(list)) return bad(at, "features", "a list of names");
+    if (!json_is_array(list)) return vti_json_bad(at, "features", "a list of names");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
         unsigned bit = 0;
@@ -170,8 +149,9 @@ static vt_status read_features(const place *at, const json_t *object, uint32_t *
             if (known && strcmp(known, name) == 0) break;
         }
         if (!name || bit == 32)
-            return vti_fail(at->err, VT_ERR_FORMAT, "%s: \"%.40s\" in \"features\" is not known",
-                            at->name, name ? name : "?");
+            return vti_fail(at->err, VT_ERR_FORMAT,
+                            "%s, %s: \"%.40s\" in \"features\" is not known", at->file,
+                            at->object, name ? name : "?");
         *out |= 1u << bit;
     }
     return VT_OK;
@@ -180,12 +160,11 @@ static vt_status read_features(const place *at, const json_t *object, uint32_t *
 static vt_status read_cost(json_t *object, unsigned number, bool *seen, vti_profile *out,
                            vt_error *err)
 {
-    static const char *const fields[] = {"kind", "precision", "phase", NULL};
     float terms[VTI_PROFILE_TERMS + 1];
-    place at = {.err = err};
+    vti_json_at at = {.file = "the profile", .err = err};
     unsigned k, p, phase;
-    snprintf(at.name, sizeof at.name, "cost %u", number);
-    VTI_TRY(check_fields(&at, object, fields, term_names, VTI_PROFILE_TERMS + 1));
+    snprintf(at.object, sizeof at.object, "cost %u", number);
+    VTI_TRY(vti_json_check_fields(&at, object, cost_fields));
     VTI_TRY(read_name(&at, object, "kind", kind_names + 1, VTI_PLAN_KINDS - 1,
                       "ATTN, FFN, MOE or HEAD", &k));
     VTI_TRY(read_name(&at, object, "precision", precision_names, VTI_PLAN_PRECISIONS,
@@ -195,8 +174,8 @@ static vt_status read_cost(json_t *object, unsigned number, bool *seen, vti_prof
         VTI_TRY(read_amount(&at, object, term_names[t], &terms[t]));
     unsigned place_of = (k * VTI_PLAN_PRECISIONS + p) * VTI_PHASES + phase;
     if (seen[place_of])
-        return vti_fail(err, VT_ERR_FORMAT, "%s: %s at %s in %s is there twice", at.name,
-                        kind_names[k + 1], precision_names[p], phase_names[phase]);
+        return vti_fail(err, VT_ERR_FORMAT, "%s, %s: %s at %s in %s is there twice", at.file,
+                        at.object, kind_names[k + 1], precision_names[p], phase_names[phase]);
     seen[place_of] = true;
     out->cost[k + 1][p][phase] = vti_profile_cost_of(terms);
     return VT_OK;
@@ -207,14 +186,16 @@ static vt_status read_root(json_t *root, vti_profile *out, vt_error *err)
     static const char *const fields[] = {"format",   "version", "voltron",     "name",
                                          "features", "threads", "cache_bytes", "bytes_per_s",
                                          "costs",    NULL};
-    place at = {.name = "the profile", .err = err};
+    vti_json_at at = {.file = "the profile", .object = "its head", .err = err};
     json_int_t version, threads, cache;
     bool seen[VTI_PROFILE_COSTS] = {false};
-    VTI_TRY(check_fields(&at, root, fields, NULL, 0));
+    VTI_TRY(vti_json_check_fields(&at, root, fields));
     const char *format = json_string_value(json_object_get(root, "format"));
-    if (!format || strcmp(format, FORMAT) != 0) return bad(&at, "format", "\"voltron-profile\"");
+    if (!format || strcmp(format, FORMAT) != 0)
+        return vti_json_bad(&at, "format", "\"voltron-profile\"");
     VTI_TRY(read_integer(&at, root, "version", 0, INT32_MAX, &version));
-    if (version != VERSION) return bad(&at, "version", "1, the only one this program knows");
+    if (version != VERSION)
+        return vti_json_bad(&at, "version", "1, the only one this program knows");
     VTI_TRY(read_text(&at, root, "voltron", out->version, sizeof out->version));
     VTI_TRY(read_text(&at, root, "name", out->name, sizeof out->name));
     VTI_TRY(read_features(&at, root, &out->features));
@@ -225,7 +206,7 @@ static vt_status read_root(json_t *root, vti_profile *out, vt_error *err)
     out->cache_bytes = (uint64_t)cache;
     const json_t *costs = json_object_get(root, "costs");
     if (!json_is_array(costs) || json_array_size(costs) != VTI_PROFILE_COSTS)
-        return bad(&at, "costs", "a list of 24: each kind, precision and phase");
+        return vti_json_bad(&at, "costs", "a list of 24: each kind, precision and phase");
     for (unsigned i = 0; i < VTI_PROFILE_COSTS; i++)
         VTI_TRY(read_cost(json_array_get(costs, i), i, seen, out, err));
     const char *wrong = vti_profile_check(out);
@@ -234,12 +215,9 @@ static vt_status read_root(json_t *root, vti_profile *out, vt_error *err)
 
 vt_status vti_profile_read_json(const char *text, size_t bytes, vti_profile *out, vt_error *err)
 {
-    json_error_t where;
     vti_profile read = {.threads = 0};
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-    if (!root)
-        return vti_fail(err, VT_ERR_FORMAT, "the profile is no JSON: line %d, column %d: %s",
-                        where.line, where.column, where.text);
+    json_t *root = vti_json_load("the profile", text, bytes, err);
+    if (!root) return VT_ERR_FORMAT;
     vt_status status = read_root(root, &read, err);
     json_decref(root);
     if (status == VT_OK) *out = read;

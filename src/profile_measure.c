@@ -111,7 +111,8 @@ static vt_status sweep(const vti_profile *here, const vt_profile_params *params,
     vt_profile_params own = *params;
     vti_sweep_params p = {
         .kernels = &kernels, .cache_bytes = here->cache_bytes, .held_out = held_out,
-        .only = only, .tiny = params->trial, .cancelled = is_cancelled, .progress = report, .user = &own,
+        .only = only, .tiny = params->trial, .cancelled = is_cancelled, .progress = report,
+        .user = &own,
     };
     vti_kernels_init(&kernels, VTI_CPU_EXACT);
     VTI_TRY(vti_pool_open(here->threads, &p.pool, err));

@@ -238,6 +238,11 @@ static void drawings_are_well_formed(void **state)
     test_cli_expect("RUN plan --cluster $DIR/tight.json --svg $DIR/p.svg", 0, NULL, NULL);
     test_cli_expect("RUN plan --cluster $DIR/tight.json --svg $DIR/tight.json", 2, NULL,
                     "tight.json exists and is something else");
+    test_cli_expect("RUN profile --class pixel-5 -o $DIR/off.json && "
+                    "sed -i 's/\"accuracy\": 0.0/\"accuracy\": 0.25/' $DIR/off.json && "
+                    "sed 's/\"compute\": *{[^}]*}/\"profile\": \"off.json\"/' $DIR/tight.json "
+                    ">$DIR/off-plan.json && RUN plan --cluster $DIR/off-plan.json", 0, NULL,
+                    "predictions of off.json, the profile of ");
     test_cli_expect("RUN profile --class pixel-5 -o $DIR/pixel && "
                     "RUN plan --cluster $DIR/tight.json -o $DIR/pixel", 2, NULL,
                     "pixel exists and is something else");

@@ -97,8 +97,8 @@ static void warn(const vt_plan *plan)
     for (size_t i = 0; vt_plan_get_device(plan, i, &d) == VT_OK; i++)
         if (d.accuracy > 0 && d.accuracy < CLI_LEAST_ACCURACY)
             fprintf(stderr,
-                    "voltron-run: predictions of %s, the profile of %s, were off by %.0f %% when it "
-                    "was checked; voltron-run profile --force --check when it is idle\n",
+                    "voltron-run: predictions of %s, the profile of %s, were off by %.0f %% when "
+                    "it was checked; voltron-run profile --force --check when it is idle\n",
                     d.kind, d.name, 100 - 100 * d.accuracy);
 }
 

@@ -156,7 +156,8 @@ static int show(const profile_options *o, const vt_profile *profile)
     if (code == CLI_OK && o->check && info.accuracy < CLI_LEAST_ACCURACY)
         code = cli_error(VT_ERR_INTERNAL,
                          "predictions are right to %.1f %%, less than %.0f %%: was the device "
-                         "busy? Try again with --force", 100 * info.accuracy, 100 * CLI_LEAST_ACCURACY);
+                         "busy? Try again with --force",
+                         100 * info.accuracy, 100 * CLI_LEAST_ACCURACY);
     return code;
 }
 
