@@ -35,9 +35,11 @@ static void is_kept(void **state)
     test_cli_expect("RUN profile --where --no-cache", 3, NULL, "no cache folder");
 }
 
-/* Runs with a file in the cache's place; it ends before measuring has. */
+/* Runs with a file in the cache's place, until it has said something. */
 #define PUT(WHAT) "mkdir -p $DIR/o; P=\"$(RUN profile --where -T 1 --cache $DIR/o)\"; " WHAT \
-                  "; timeout -s INT 0.3 RUN profile -T 1 --cache $DIR/o; true"
+                  "; RUN profile -T 1 --cache $DIR/o 2>$DIR/said & I=0; " \
+                  "until [ -s $DIR/said ] || [ $((I += 1)) -gt 400 ]; do sleep 0.05; done; " \
+                  "kill $!; wait $!; cat $DIR/said >&2; rm $DIR/said"
 
 static void what_does_not_belong_is_said(void **state)
 {
