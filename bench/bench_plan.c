@@ -209,10 +209,11 @@ static void show(plan_bench *b, const plan_case *c, const plan_options *o)
     double seconds = search_seconds(b, o->repeats);
     bool greedy = vti_plan_search(&b->request, VTI_SEARCH_GREEDY, NULL, b->scratch, &b->greedy);
     const vti_plan *p = &b->plan;
+    double gap = 100 * (p->tpot_s / p->bound_s - 1); /* rounding makes it -1e-14 */
     printf(o->csv ? "%u,%u,%s,%.2f,%.1f,%.2f,%.3f,%.2f,%.2f\n"
                   : "%7u %6u  %-5s %7.2f %9.1f %9.2f %7.3f %10.2f %9.2f\n",
            c->devices, c->layers, c->moe ? "moe" : "dense", c->memory, 1e6 * seconds,
-           p->feasible ? 1e3 * p->tpot_s : -1, 100 * (p->tpot_s / p->bound_s - 1),
+           p->feasible ? 1e3 * p->tpot_s : -1, gap > 0 ? gap : 0,
            greedy ? 1e3 * b->greedy.tpot_s : -1, p->ttft_s);
 }
 

@@ -2,6 +2,7 @@
  * where the last step does not fit. */
 #include "search.h"
 
+#include <math.h>
 #include <string.h>
 
 /* --- order ------------------------------------------------------------------------------------ */
@@ -106,6 +107,29 @@ static void settle(lowering *l, unsigned step)
     *l->plan = *plan;
 }
 
+/* How far a plan misses the QoS, by whichever time misses it more; 1: not. */
+static double missed(const vti_plan_request *r, const vti_plan *plan)
+{
+    double worse = vti_larger(plan->ttft_s / r->ttft_s, plan->tpot_s / r->tpot_s);
+    return plan->feasible ? vti_larger(worse, 1) : INFINITY;
+}
+
+/* Lower is not faster on every device: if not even the last step meets the QoS, the uniform step
+ * that misses it least, of equal ones the highest. */
+static void settle_uniform(lowering *l, unsigned step)
+{
+    const unsigned higher[] = {l->ordered, 0};
+    for (unsigned i = 0; i < 2; i++) {
+        vti_plan *plan = &l->s->probed;
+        search_step(l, higher[i], NULL, plan);
+        if (missed(&l->request, plan) > missed(&l->request, l->plan)) continue;
+        if (!plan->feasible) continue;
+        *l->plan = *plan;
+        step = higher[i];
+    }
+    set_step(l, step);
+}
+
 /* --- pruning ---------------------------------------------------------------------------------- */
 
 /* Marks `n` shards of a unit: the least important, of these the last. */
@@ -167,6 +191,8 @@ bool vti_plan_allocate(const vti_plan_request *r, const vti_plan_importance *imp
                     : kind == VTI_ALLOCATE_ENUMERATE ? enumerate_steps(&l, 1)
                                                      : enumerate_steps(&l, ordered ? ordered : 1);
     settle(&l, step);
+    if (step == last_step(&l) && plan->feasible && !plan->meets_qos)
+        settle_uniform(&l, step);
     if (!plan->feasible) {
         l.request.pruned_shards = fewest_pruned(&l);
         settle(&l, step);

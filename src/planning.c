@@ -88,9 +88,20 @@ static vt_status set_tokens(vt_plan *plan, const vt_model *model, const vt_plan_
                         prompt, sizes->context_tokens);
     plan->request.prompt_tokens = prompt;
     plan->request.batch_tokens = sizes->batch_tokens;
-    plan->request.batch_tokens = sizes->batch_tokens;
     plan->request.context_tokens = sizes->context_tokens;
     return VT_OK;
+}
+
+/* Types of a unit's weights, where F16 would be more than there is. */
+static void note_types(vt_plan *plan, const vti_shard_source *source, unsigned u)
+{
+    vti_shard_form form;
+    vti_shard_id id = {.unit = vti_unit_of_plan(source->geometry, u),
+                       .precision = plan->highest[u]};
+    if (id.precision == VTI_PRECISION_F16 || !source->form(source->self, id, &form)) return;
+    for (unsigned i = 0; i < VTI_PIECES; i++)
+        if (form.type[i] != VTI_PIECE_ABSENT && form.type[i] != VTI_F32)
+            plan->file_types[id.precision] |= UINT64_C(1) << form.type[i];
 }
 
 /* What every unit is offered at. */
@@ -110,6 +121,7 @@ static void look_up_precisions(vt_plan *plan, const vt_model *model)
         }
     }
     plan->highest[0] = plan->highest[1]; /* EMBED is read as it is */
+    for (unsigned u = 1; u < plan->model.units; u++) note_types(plan, source, u);
 }
 
 static vt_status set_precisions(vt_plan *plan, const vt_model *model, const char *wanted,
@@ -165,6 +177,7 @@ static vt_status set_up_request(vt_plan *plan, const vt_model *model, const vt_p
     vt_model_memory(model, &session, &need);
     for (unsigned d = 0; d < plan->file.plan.devices; d++) {
         plan->file.plan.device[d].scratch_bytes = (double)need.scratch_bytes;
+        plan->budget_bytes[d] = plan->file.plan.device[d].memory_bytes;
         if (!(plan->file.reached >> d & 1)) plan->file.plan.device[d].memory_bytes = 0;
         if (plan->file.device[d].has_profile)
             vti_profile_fill(&plan->file.device[d].profile, &plan->model,
@@ -338,6 +351,7 @@ static vt_status make_plan(vt_plan *plan, const vt_model *model, const char *clu
         VTI_TRY(choose_precisions(plan, model, params->importance_path, err));
     else
         vti_plan_search(&plan->request, plan->kind, NULL, plan->scratch, &plan->found);
+    if (!params->plan_json && plan->kind == VTI_SEARCH_DP) vti_planning_try_fewer(plan);
     add_up(plan);
     vti_planning_advise(plan);
     return VT_OK;
@@ -411,7 +425,7 @@ vt_status vt_plan_get_device(const vt_plan *plan, size_t index, vt_plan_device_i
         .address = device->address[0] ? device->address : NULL,
         .is_used = vti_planning_uses(plan, (unsigned)index),
         .left_out = facts->left_out[0] ? facts->left_out : NULL,
-        .budget_bytes = (uint64_t)planned->memory_bytes,
+        .budget_bytes = (uint64_t)plan->budget_bytes[index],
         .memory_bytes = (uint64_t)needed,
         .shortfall_bytes = (uint64_t)plan->found.shortfall_bytes[index],
         .weight_bytes = (uint64_t)facts->weight_bytes,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "planning.h"
+#include "weight_types.h"
 
 #define WORTH_SAYING 0.97 /* of the time that it takes now */
 
@@ -51,10 +52,10 @@ enum { AMOUNT = 24 };
 
 static const char *bytes_text(double bytes, char out[AMOUNT])
 {
-    if (bytes >= 0x1p30)
-        snprintf(out, AMOUNT, "%.1f GiB", ceil(bytes / 0x1p30 * 10) / 10);
-    else
-        snprintf(out, AMOUNT, "%.0f MiB", ceil(bytes / 0x1p20));
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    unsigned unit = 0;
+    for (; bytes >= 1024 && unit < 4; unit++) bytes /= 1024;
+    snprintf(out, AMOUNT, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
     return out;
 }
 
@@ -137,7 +138,7 @@ static void explain_left_out(advice *a, unsigned device)
     vt_plan *plan = a->plan;
     char *why = plan->device[device].left_out;
     char have[AMOUNT], need[AMOUNT], now[AMOUNT], then[AMOUNT], unit_name[VTI_PLAN_UNIT_NAME];
-    double budget = plan->file.plan.device[device].memory_bytes;
+    double budget = plan->budget_bytes[device];
     if (!(plan->file.reached >> device & 1)) {
         snprintf(why, VTI_PLAN_REMARK_BYTES, "the main device does not reach it");
     } else if (budget < least_bytes(plan, device)) {
@@ -284,6 +285,11 @@ static void advise_precision(advice *a)
     }
 }
 
+static const char *what_would_fit(const vt_plan *plan)
+{
+    return plan->found.pruned_shards ? "With all shards it" : "It";
+}
+
 /* The longest context that fits, in steps of a 64th of the wanted one. */
 static void advise_context(advice *a)
 {
@@ -299,7 +305,8 @@ static void advise_context(advice *a)
         else high = middle - 1;
     }
     if (low > 0)
-        remark(a->plan, "It would fit with a context of %.0f tokens.", low * step);
+        remark(a->plan, "%s would fit with a context of %.0f tokens.", what_would_fit(a->plan),
+               low * step);
 }
 
 /* How much more a device needs so that the model fits; INFINITY if that does not help. */
@@ -324,6 +331,13 @@ static double memory_wanted(advice *a, unsigned device)
     return low == highest ? INFINITY : low * step;
 }
 
+/* So that a tenth of the unit that it is shown in is not what lacks. */
+static double rounded_up(double bytes)
+{
+    double tenth = bytes < 0x1p20 ? 0x1p10 / 10 : bytes < 0x1p30 ? 0x1p20 / 10 : 0x1p30 / 10;
+    return ceil(bytes / tenth) * tenth;
+}
+
 static void advise_memory(advice *a)
 {
     unsigned best = 0;
@@ -338,8 +352,8 @@ static void advise_memory(advice *a)
         best = d;
     }
     if (least < INFINITY)
-        remark(a->plan, "It would fit with %s more memory on %s.", bytes_text(least, more),
-               name_of(a->plan, best));
+        remark(a->plan, "%s would fit with %s more memory on %s.", what_would_fit(a->plan),
+               bytes_text(rounded_up(least), more), name_of(a->plan, best));
 }
 
 /* What the default planner makes of the same; false if that is who made the plan. */
@@ -354,15 +368,48 @@ static bool advise_planner(advice *a)
     return true;
 }
 
+/* "15 of 16 shards of every ATTN and 7 of 8 of every FFN unit" */
+enum { PRUNED = 128 };
+
+static const char *pruned_text(const vt_plan *plan, char out[PRUNED])
+{
+    static const char *const names[VTI_PLAN_KINDS] = {[VTI_PLAN_ATTN] = "ATTN",
+                                                      [VTI_PLAN_FFN] = "FFN",
+                                                      [VTI_PLAN_MOE] = "MoE FFN"};
+    bool said[VTI_PLAN_KINDS] = {false};
+    size_t length = 0;
+    out[0] = 0;
+    for (unsigned u = 1; u + 1 < plan->model.units; u++) {
+        const vti_plan_class *c = &plan->model.class_[plan->model.unit_class[u]];
+        unsigned pruned = c->shards - vti_plan_shards(&plan->request, u);
+        if (!pruned || said[c->kind] || length + 48 > PRUNED) continue;
+        said[c->kind] = true;
+        length += (size_t)snprintf(out + length, PRUNED - length, "%s%u of %u%s of every %s",
+                                   length ? " and " : "", pruned, c->shards,
+                                   length ? "" : " shards", names[c->kind]);
+    }
+    snprintf(out + length, PRUNED - length, " unit");
+    return out;
+}
+
 static void advise_fit(advice *a)
 {
     vt_plan *plan = a->plan;
-    char lacks[AMOUNT], has[AMOUNT];
+    char lacks[AMOUNT], has[AMOUNT], pruned[PRUNED];
+    if (plan->found.pruned_shards)
+        remark(plan, "Nothing fits. The plan shown is the nearest: it is at the lowest precision and "
+                     "leaves out %s, and what a device lacks is what this still lacks.",
+               pruned_text(plan, pruned));
+    else
+        remark(plan, "It does not fit. The plan shown is the nearest.");
     for (unsigned d = 0; d < plan->file.plan.devices; d++)
-        if (plan->found.shortfall_bytes[d] > 0)
+        if (plan->found.shortfall_bytes[d] > 0 && !(plan->file.reached >> d & 1))
+            remark(plan, "%s is part of the plan, but the main device does not reach it.",
+                   name_of(plan, d));
+        else if (plan->found.shortfall_bytes[d] > 0)
             remark(plan, "%s lacks %s: it has %s.", name_of(plan, d),
                    bytes_text(plan->found.shortfall_bytes[d], lacks),
-                   bytes_text(plan->file.plan.device[d].memory_bytes, has));
+                   bytes_text(plan->budget_bytes[d], has));
     if (advise_planner(a)) return;
     advise_precision(a);
     advise_memory(a);
@@ -378,8 +425,9 @@ static void advise_precisions(advice *a)
     for (unsigned u = 1; u < plan->model.units; u++)
         lowered += plan->found.precision[u] > plan->highest[u];
     if (plan->found.pruned_shards) {
-        remark(plan, "Not even the lowest precision fits: %u shards of every ATTN and FFN unit are "
-                     "left out, which costs quality. To keep them:", plan->found.pruned_shards);
+        char pruned[PRUNED];
+        remark(plan, "Not even the lowest precision fits: %s are left out, which costs quality. To "
+                     "keep them:", pruned_text(plan, pruned));
         advise_memory(a);
         advise_context(a);
     }
@@ -415,11 +463,41 @@ static void advise_uniform(advice *a)
     remark(plan, "All units at one precision: %s.", line);
 }
 
+/* "8: as in the file (Q5_0, Q6_K)." */
+static void explain_file(vt_plan *plan)
+{
+    static const char letters[VTI_PLAN_PRECISIONS] = {'F', '8', '4'};
+    for (unsigned p = VTI_PLAN_I8; p < VTI_PLAN_PRECISIONS; p++) {
+        char names[128] = "";
+        size_t length = 0;
+        for (unsigned type = 0; type < 64; type++) {
+            if (!(plan->file_types[p] >> type & 1) || length + 20 > sizeof names) continue;
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
+                                       length ? ", " : "", vti_weight_type_name(type));
+        }
+        if (length)
+            remark(plan, "%c: as in the file (%s), which has nothing higher there.", letters[p],
+                   names);
+    }
+}
+
+/* Not what the plan is slower by than the best one, but no more than that. */
+static void advise_bound(vt_plan *plan)
+{
+    const vti_plan *found = &plan->found;
+    char now[AMOUNT], bound[AMOUNT];
+    if (found->bound_s <= 0 || found->tpot_s <= 1.005 * found->bound_s) return;
+    remark(plan, "TPOT %s may not be the best: but for rounding to whole shards, no plan that fits "
+                 "can be faster than %s.", time_text(found->tpot_s, now),
+           time_text(found->bound_s, bound));
+}
+
 static void advise_times(advice *a)
 {
     vt_plan *plan = a->plan;
     const vti_plan_request *r = &plan->request;
     char now[AMOUNT], wanted[AMOUNT];
+    advise_bound(plan);
     if (plan->found.tpot_s > r->tpot_s)
         remark(plan, "A token takes %s, more than the %s asked for.",
                time_text(plan->found.tpot_s, now), time_text(r->tpot_s, wanted));
@@ -434,6 +512,7 @@ void vti_planning_advise(vt_plan *plan)
     if (!a) return; /* the plan is as good without */
     a->plan = plan;
     start_over(a);
+    explain_file(plan);
     if (!plan->found.feasible) {
         advise_fit(a);
     } else {

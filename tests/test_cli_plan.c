@@ -96,6 +96,65 @@ static void the_map_is_wrapped(void **state)
     free(out);
 }
 
+static void expect_lines_within(const char *command, unsigned columns)
+{
+    char *out = test_cli_output(command, 0);
+    unsigned lines = 0;
+    for (const char *line = out, *end; (end = strchr(line, '\n')); line = end + 1, lines++)
+        if (characters(line, end) > columns)
+            fail_msg("%s: over %u columns: %.*s", command, columns, (int)(end - line), line);
+    assert_true(lines > 5);
+    free(out);
+}
+
+static void no_line_is_wider_than_the_terminal(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--precision I4", "--planner even-tp --ttft 0.001",
+                                          "--planner single"};
+    for (unsigned columns = 60; columns <= 83; columns += columns == 60 ? 20 : 1)
+        for (unsigned i = 0; i < 4; i++) {
+            char command[256];
+            snprintf(command, sizeof command,
+                     "COLUMNS=%u RUN plan --cluster docs/clusters/office.json %s", columns,
+                     options[i]);
+            expect_lines_within(command, columns);
+        }
+    expect_lines_within("COLUMNS=60 RUN plan --cluster $DIR/pruned.json", 60);
+    expect_lines_within("COLUMNS=80 RUN plan --cluster $DIR/none.json || true", 80);
+}
+
+static void no_help_is_wider_than_a_terminal(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {
+        "run",      "worker", "inspect", "pack", "verify", "calibrate", "importance",
+        "tokenize", "logits", "ppl",     "plan", "profile"};
+    char command[64];
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        snprintf(command, sizeof command, "RUN %s --help", commands[i]);
+        expect_lines_within(command, 80);
+    }
+    char *out = test_cli_output("RUN --help", 0); /* names every command */
+    unsigned named = 0;
+    for (const char *at = out; (at = strstr(at, "\n  voltron-run ")); at++) named++;
+    assert_int_equal(named, sizeof commands / sizeof *commands);
+    free(out);
+    expect_lines_within("RUN --help", 80);
+}
+
+static void what_is_not_is_not_said(void **state)
+{
+    (void)state;
+    char *out = test_cli_output("RUN plan --cluster $DIR/none.json", 6);
+    assert_null(strstr(out, "met"));
+    free(out);
+    out = test_cli_output("RUN plan --cluster $DIR/roomy.json --planner single", 0);
+    assert_null(strstr(out, "on the wire"));
+    assert_non_null(strstr(out, ": met\n"));
+    free(out);
+}
+
 static void a_terminal_has_colours(void **state)
 {
     (void)state;
@@ -151,7 +210,7 @@ static void what_does_not_fit_says_what_is_missing(void **state)
     test_cli_expect("RUN plan --cluster $DIR/small.json --precision I8", 6,
                     "All in I4 it would fit", NULL);
     test_cli_expect("RUN plan --cluster $DIR/pruned.json", 0,
-                    "shards of every ATTN and FFN unit are left out", NULL);
+                    " unit are left out, which costs quality", NULL);
     test_cli_expect("RUN plan --cluster $DIR/none.json", 6, "more memory on ", NULL);
     test_cli_expect("RUN plan --cluster $DIR/none.json --json", 6, "\"feasible\": false", NULL);
 }
@@ -162,6 +221,9 @@ static void a_store_is_planned_at_what_it_has(void **state)
     (void)state;
     test_cli_expect("RUN pack src/assets/stories-4m-f16.gguf -o $DIR/m.vts --precision F16,I4", 0,
                     NULL, NULL);
+    test_cli_expect("RUN pack src/assets/stories-4m-f16.gguf -o $DIR/8.vts --precision I8 && "
+                    "RUN plan -m $DIR/8.vts --cluster $DIR/roomy.json && rm $DIR/8.vts", 0,
+                    "8: as in the file (Q8_0), which has nothing higher there.", NULL);
     char *out = test_cli_output("RUN plan -m $DIR/m.vts --cluster $DIR/tight.json", 0);
     const char *end = NULL, *row = find_line(out, "precision ", &end);
     assert_null(memchr(row, '8', (size_t)(end - row)));
@@ -256,6 +318,9 @@ int main(void)
         cmocka_unit_test(the_map_has_a_column_for_each_unit),
         cmocka_unit_test(one_device_with_everything_has_full_blocks),
         cmocka_unit_test(the_map_is_wrapped),
+        cmocka_unit_test(no_line_is_wider_than_the_terminal),
+        cmocka_unit_test(no_help_is_wider_than_a_terminal),
+        cmocka_unit_test(what_is_not_is_not_said),
         cmocka_unit_test(a_terminal_has_colours),
         cmocka_unit_test(every_planner_and_precision_works),
         cmocka_unit_test(comparing_has_a_row_for_each_planner),

@@ -68,6 +68,13 @@ const char *cli_plain(void);
 /* "12.3 MiB" into a static ring of buffers: a few may be used in one printf. */
 const char *cli_bytes(uint64_t bytes);
 
+/* Characters of a text, which is UTF-8. */
+int cli_columns(const char *text);
+
+/* In lines of at most `columns`, broken at spaces, and a line break at the end. `column` is where the
+ * first line goes on; the later ones are indented by `indent`, those after a '\n' in the text are not. */
+void cli_print_wrapped(const char *text, int columns, int column, int indent);
+
 /* One line that is rewritten in place on a terminal, once something takes more than a second:
  * "weights to …  42 %  ETA 0:12". Nothing elsewhere. */
 typedef struct cli_progress {
@@ -184,8 +191,8 @@ typedef struct cli_compute {
     {"model", 'm', CLI_STRING, &(c).model_path, 0, 0, "FILE",                                      \
      "GGUF model or shard store (default: the small story model in this program)"},                \
     {"precision", 0, CLI_STRING, &(c).precision, 0, 0, "F16|I8|I4",                                \
-     "weights to compute with (default: the highest the file has); a GGUF file's are\n"            \
-     "                                 made anew at every start, a shard store has them"},         \
+     "weights to compute with (default: the highest the file has); a GGUF file's are "            \
+     "made anew at every start, a shard store has them"},         \
     {"pre", 0, CLI_STRING, &(c).pre, 0, 0, "NAME",                                                 \
      "pre-tokenizer, such as qwen2, instead of the one the file names"},                           \
     {"context", 'c', CLI_U32, &(c).session.context_tokens, 1, 16777216, "N",                       \
@@ -197,23 +204,23 @@ typedef struct cli_compute {
     {"kv", 0, CLI_KV, &(c).session.kv_type, 0, 0, "f16|f32|q8",                                 \
      "precision of the KV cache (default: f16)"},                                                  \
     {"memory", 0, CLI_SIZE, &(c).memory_bytes, 0, 0, "SIZE",                                       \
-     "most that weights, KV cache and scratch take here, such as 900M or 2G\n"                     \
-     "                                 (default: what is available, less a tenth)"},               \
+     "most that weights, KV cache and scratch take here, such as 900M or 2G "                     \
+     "(default: what is available, less a tenth)"},               \
     {"verbose", 'v', CLI_FLAG, &(c).verbose, 0, 0, NULL, "say more on stderr"}
 
 /* … and several. */
 #define CLI_COMPUTE_OPTIONS(c)                                                                     \
     CLI_MODEL_OPTIONS(c),                                                                          \
     {"plan", 0, CLI_STRING, &(c).plan_path, 0, 0, "FILE",                                          \
-     "instead of --precision: every unit at its precision in this plan, without the\n"             \
-     "                                 shards that are pruned there; with devices also: where it\n"\
-     "                                 runs there"},                                                \
+     "instead of --precision: every unit at its precision in this plan, without the "             \
+     "shards that are pruned there; with devices also: where it "\
+     "runs there"},                                                \
     {NULL, 0, CLI_HEADING, NULL, 0, 0, NULL, "Devices"},                                           \
     {"devices", 'd', CLI_STRING, &(c).devices, 0, 0, "HOST:PORT,…",                                \
      "workers that may run layers too, as is planned for the fastest answer"},                     \
     {"split", 0, CLI_STRING, &(c).split, 0, 0, "A,B,…|even",                                       \
-     "by hand: layers of this device, then of each worker (one number less: this\n"                \
-     "                                 device only embeds and samples), or even shares"},           \
+     "by hand: layers of this device, then of each worker (one number less: this "                \
+     "device only embeds and samples), or even shares"},           \
     {"no-profile", 0, CLI_FLAG, &(c).no_profile, 0, 0, NULL,                                       \
      "plan without this device's speed (else it is measured, once)"},                              \
     {"save-plan", 0, CLI_STRING, &(c).save_plan_path, 0, 0, "FILE",                                \

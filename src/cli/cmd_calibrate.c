@@ -90,11 +90,11 @@ static int run(int argc, char **argv)
 
 const cli_command cli_calibrate = {
     "calibrate",
-    "Measure on a text which weights matter, for better rounding in pack --calibration.",
+    "Measure on a text which weights matter, for better rounding by pack.",
     "calibrate [-m FILE] --text FILE -o FILE [--context N]",
     run,
-    "Runs the model over the text and writes, for every matrix, the mean squares of the\n"
-    "activations that its columns are multiplied with. Take a text of the kind that the model shall\n"
+    "Runs the model over the text and writes, for every matrix, the mean squares of the "
+    "activations that its columns are multiplied with. Take a text of the kind that the model shall "
     "be used for; of a mixture of experts one that is long enough for every expert to be used.",
-    "  voltron-run calibrate -m model-f16.gguf --text examples.txt -o model.calibration\n",
+    "  voltron-run calibrate -m model.gguf --text examples.txt -o model.cal\n",
 };

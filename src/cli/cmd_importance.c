@@ -179,12 +179,12 @@ static int run(int argc, char **argv)
 
 const cli_command cli_importance = {
     "importance",
-    "Measure on a text how much worse the model is without each of its parts, for plans.",
+    "Measure on a text how much each part of a model matters, for plans.",
     "importance [-m FILE] --text FILE --task NAME -o FILE [--exact]",
     run,
-    "For every shard, the rise of the perplexity when it is left out: that takes about as long as\n"
-    "\"ppl\" on the text, times half the number of shards. --tokens 2000 gives an idea, 20000 are\n"
+    "For every shard, the rise of the perplexity when it is left out: that takes about as long as "
+    "\"ppl\" on the text, times half the number of shards. --tokens 2000 gives an idea, 20000 are "
     "good. Ctrl-C saves what was done so far to FILE.progress, from where the same command goes on.",
-    "  voltron-run importance -m model.gguf --text notes.txt --task notes -o notes.importance\n"
-    "  voltron-run plan -m model.gguf --cluster home.json --importance notes.importance\n",
+    "  voltron-run importance -m model.gguf --text a.txt --task notes -o notes.imp\n"
+    "  voltron-run plan -m model.gguf --cluster home.json --importance notes.imp\n",
 };

@@ -114,7 +114,7 @@ static int run(int argc, char **argv)
 const cli_command cli_logits = {
     "logits",
     "Write the logits of given token ids at every position.",
-    "logits [-m FILE] --ids FILE.json -o OUT.f32 [--kv f32] [--devices …]",
+    "logits [-m FILE] --ids FILE.json -o OUT.f32 [--devices …]",
     run,
     "No BOS is added. --kv f32 keeps the KV cache exact.",
     "  voltron-run logits -m model.gguf --ids ids.json -o out.f32 --kv f32\n",

@@ -117,10 +117,10 @@ static int run(int argc, char **argv)
 
 const cli_command cli_pack = {
     "pack",
-    "Write a model as a shard store: every piece, at every precision, loadable alone.",
-    "pack [FILE.gguf] -o FILE.vts [--precision F16,I8,I4] [--calibration FILE]",
+    "Write a model as a shard store: every piece, loadable alone.",
+    "pack [FILE.gguf] -o FILE.vts [--precision F16,I8,I4]",
     run,
-    "Without FILE the small story model in this program is packed. The store appears whole or not\n"
+    "Without FILE the small story model in this program is packed. The store appears whole or not "
     "at all; one of that name is replaced, any other file is not.",
     "  voltron-run pack model.gguf -o model.vts\n"
     "  voltron-run pack model.gguf -o small.vts --precision I4\n",

@@ -132,8 +132,8 @@ static int run(int argc, char **argv)
     o.tpot_ms = (float)(1e3 * p->tpot_s);
     const cli_option options[] = {
         {"model", 'm', CLI_STRING, &o.model, 0, 0, "FILE",
-         "GGUF model or shard store; its weights are not loaded (default: the\n"
-         "                                 small story model in this program)"},
+         "GGUF model or shard store; its weights are not loaded (default: the "
+         "small story model in this program)"},
         {"cluster", 0, CLI_STRING, &o.cluster, 0, 0, "FILE",
          "devices and links, as JSON; docs/cluster-file.md describes it"},
         {"context", 'c', CLI_U32, &p->context_tokens, 1, 16777216, "N",
@@ -145,15 +145,15 @@ static int run(int argc, char **argv)
         {"ttft", 0, CLI_F32, &o.ttft_s, 1e-6, 1e6, "S", "seconds to the first token (10)"},
         {"tpot", 0, CLI_F32, &o.tpot_ms, 1e-3, 1e9, "MS", "milliseconds per later token (400)"},
         {"precision", 0, CLI_STRING, &p->precision, 0, 0, "NAME",
-         "F16, I8 or I4; or mixed: of each unit the highest that memory and times\n"
-         "                                 allow (mixed)"},
+         "F16, I8 or I4; or mixed: of each unit the highest that memory and times "
+         "allow (mixed)"},
         {"allocate", 0, CLI_STRING, &p->allocation, 0, 0, "NAME",
          "how mixed looks for it: search, uniform, enumerate (search)"},
         {"importance", 0, CLI_STRING, &p->importance_path, 0, 0, "FILE",
          "which units keep their precision longest, as importance wrote it"},
         {"order", 0, CLI_STRING, &p->order, 0, 0, "NAME",
-         "mixed lowers first what matters least per byte saved: per-byte; or at all:\n"
-         "                                 plain (per-byte)"},
+         "mixed lowers first what matters least per byte saved: per-byte; or at all: "
+         "plain (per-byte)"},
         {"planner", 0, CLI_STRING, &p->planner, 0, 0, "NAME",
          "dp, greedy, single, even-mp, even-tp, aware-mp, aware-tp, layers (dp)"},
         {"wire", 0, CLI_STRING, &p->wire, 0, 0, "NAME", "F32, F16, I8 or I4 on the wire (F16)"},
@@ -192,9 +192,9 @@ const cli_command cli_plan = {
     "Show what would run where on devices that a file describes, and how fast.",
     "plan [-m FILE] --cluster FILE [--svg FILE] [--json]",
     run,
-    "Plans without any device: times are predicted from the devices' profiles or classes, and from\n"
+    "Plans without any device: times are predicted from the devices' profiles or classes, and from "
     "links as they are described. Exit code 6: the model does not fit.",
     "  voltron-run plan -m model.gguf --cluster docs/clusters/office.json\n"
     "  voltron-run plan -m model.gguf --cluster home.json --compare\n"
-    "  voltron-run plan -m model.gguf --cluster home.json --svg plan.svg -o plan.json\n",
+    "  voltron-run plan -m model.gguf --cluster home.json --svg plan.svg\n",
 };

@@ -51,7 +51,7 @@ const cli_command cli_ppl = {
     "Measure how well the model predicts a text: perplexity per token.",
     "ppl [-m FILE] --text FILE [--context N] [--devices …]",
     run,
-    "Every document and every window of --context tokens (default: the model's context, at most\n"
+    "Every document and every window of --context tokens (default: the model's context, at most "
     "4096) begins with BOS; BOS itself is not scored.",
     "  voltron-run ppl --text heldout.txt --context 256\n",
 };

@@ -216,10 +216,10 @@ static int run(int argc, char **argv)
 
 const cli_command cli_profile_command = {
     "profile",
-    "Measure how fast this device computes, for planning (some seconds; then it is kept).",
+    "Measure how fast this device computes, for planning; then it is kept.",
     "profile [--check] [-T N] [--json] [-o FILE] [--force] [--list]",
     run,
-    "What a unit costs is fitted to measurements of the code that runs models: see\n"
+    "What a unit costs is fitted to measurements of the code that runs models: see "
     "docs/profile.md. Nothing else should be running meanwhile.",
     "  voltron-run profile --check\n"
     "  voltron-run profile -o phone.json\n",

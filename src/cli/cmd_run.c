@@ -178,13 +178,13 @@ const cli_command cli_run = {
     "Answer questions or continue a text, here or on several devices together.",
     "[run] [-m FILE] [-p TEXT] [--devices HOST:PORT,…] [OPTIONS]",
     run,
-    "With -p or -f (or text on standard input) one answer, else a conversation on the terminal.\n"
-    "A model with a chat template answers questions, any other goes on with the text. The answer\n"
-    "goes to standard output, everything else to standard error. Without -m a small model that\n"
+    "With -p or -f (or text on standard input) one answer, else a conversation on the terminal. "
+    "A model with a chat template answers questions, any other goes on with the text. The answer "
+    "goes to standard output, everything else to standard error. Without -m a small model that "
     "writes children's stories is used; it is part of this program.",
     "  voltron-run -m model.gguf                          a conversation\n"
     "  voltron-run -m model.gguf -p \"Why is the sky blue?\"\n"
     "  voltron-run -p \"Once upon a time\"\n"
-    "  voltron-run --local 3 -p \"The little fox\"         three processes on this machine\n"
-    "  voltron-run -m model.gguf --devices 192.0.2.7:7001 --key cluster.key -p \"Dear diary\"\n",
+    "  voltron-run --local 3 -p \"The little fox\"         three processes here\n"
+    "  voltron-run --devices 192.0.2.7:7001 --key cluster.key -p \"Dear diary\"\n",
 };

@@ -72,9 +72,8 @@ static int run(int argc, char **argv)
         {"model", 'm', CLI_STRING, &params.model_path, 0, 0, "FILE",
          "a model on this device: its weights need not be sent"},
         {"no-profile", 0, CLI_FLAG, &no_profile, 0, 0, NULL,
-         "do not tell how fast this device is (else it is measured, once, for some\n"
-         "                                 seconds before it listens): main devices then take it\n"
-         "                                 to be like themselves"},
+         "do not tell how fast this device is (else it is measured, once, for some "
+         "seconds before it listens): main devices then take it to be like themselves"},
         CLI_CACHE_OPTIONS(cache),
         {"threads", 'T', CLI_U32, &params.threads, 1, 1024, "N",
          "threads that compute (default: one per big core)"},
@@ -98,12 +97,13 @@ static int run(int argc, char **argv)
 const cli_command cli_worker = {
     "worker",
     "Lend this device's memory and cores to a main device.",
-    "worker [--listen HOST:PORT] [--memory SIZE] [--model FILE] [--key FILE]",
+    "worker [--listen HOST:PORT] [--memory SIZE] [--key FILE]",
     run,
-    "Waits for a main device, gets the weights of some layers from it, computes, and is free for\n"
-    "the next one when that one leaves. Weights stay in a cache, so that they are sent only once.\n"
+    "Waits for a main device, gets the weights of some layers from it, computes, and is free for "
+    "the next one when that one leaves. Weights stay in a cache, so that they are sent only once. "
     "Without a key only programs on this machine may connect.",
     "  voltron-run worker --listen 127.0.0.1:7001\n"
-    "  head -c 32 /dev/urandom > cluster.key; chmod 600 cluster.key   # copy it to every device\n"
+    "  head -c 32 /dev/urandom > cluster.key; chmod 600 cluster.key\n"
+    "  # then copy cluster.key to every device\n"
     "  voltron-run worker --listen 0.0.0.0:7001 --memory 2G --key cluster.key\n",
 };

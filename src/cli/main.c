@@ -25,9 +25,9 @@ static void print_overview(FILE *out)
             "Often used with \"run\": -n N tokens, -t X temperature, -T N threads, --local N or\n"
             "--devices LIST for several devices, --json; all of them: voltron-run run --help.\n"
             "voltron-run --version tells the version.\n\n"
-            "Exit codes: 0 success; 2 wrong usage; 3 a file cannot be read; 4 a file is damaged;\n"
-            "5 not supported; 6 not enough memory; 7 context full; 8 a device is lost; 9 to 13\n"
-            "other trouble with a device; 130 interrupted.\n");
+            "Exit codes: 0 success; 2 wrong usage; 3 a file cannot be read; 4 a file is\n"
+            "damaged; 5 not supported; 6 not enough memory; 7 context full; 8 a device is\n"
+            "lost; 9 to 13 other trouble with a device; 130 interrupted.\n");
 }
 
 static int dispatch(int argc, char **argv)

@@ -5,6 +5,8 @@
 
 #include "cli.h"
 
+enum { HELP_COLUMNS = 80, HELP_LEFT = 30 };
+
 static bool is_end(const cli_option *o) { return !o->name && o->kind != CLI_HEADING; }
 
 /* --- help -------------------------------------------------------------------------------------- */
@@ -16,21 +18,27 @@ static void print_option(const cli_option *o)
         return;
     }
     char left[64];
-    int width = snprintf(left, sizeof left, "%c%c%s --%s%s%s", o->letter ? '-' : ' ',
-                         o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
-                         o->argument ? " " : "", o->argument ? o->argument : "");
-    /* The ellipsis has three bytes and one column. */
-    if (o->argument && strstr(o->argument, "…")) width -= 2;
-    printf("  %s%*s %s\n", left, width < 30 ? 30 - width : 0, "", o->help);
+    snprintf(left, sizeof left, "%c%c%s --%s%s%s", o->letter ? '-' : ' ',
+             o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name, o->argument ? " " : "",
+             o->argument ? o->argument : "");
+    int width = cli_columns(left);
+    printf("  %s%*s ", left, width < HELP_LEFT ? HELP_LEFT - width : 0, "");
+    cli_print_wrapped(o->help, HELP_COLUMNS, 3 + (width < HELP_LEFT ? HELP_LEFT : width),
+                      3 + HELP_LEFT);
 }
 
 static void print_help(const cli_command *command, const cli_option *options)
 {
-    printf("%s\n\nUsage: voltron-run %s\n", command->summary, command->usage);
-    if (command->description) printf("\n%s\n", command->description);
+    cli_print_wrapped(command->summary, HELP_COLUMNS, 0, 0);
+    printf("\nUsage: voltron-run ");
+    cli_print_wrapped(command->usage, HELP_COLUMNS, 19, 8);
+    if (command->description) {
+        putchar('\n');
+        cli_print_wrapped(command->description, HELP_COLUMNS, 0, 0);
+    }
     printf("\nOptions\n");
     for (const cli_option *o = options; !is_end(o); o++) print_option(o);
-    printf("  -h, --help%*s show this\n", 20, "");
+    printf("  %-*s show this\n", HELP_LEFT, "-h, --help");
     if (command->examples) printf("\nExamples\n%s", command->examples);
 }
 

@@ -143,14 +143,17 @@ void cli_print_plan_map(const vt_plan *plan, const cli_canvas *canvas)
     vt_plan_get_info(plan, &info);
     bool alike = phases_alike(plan);
     /* Layers stay whole: after EMBED an even number of units. */
-    uint32_t room = (uint32_t)(canvas->columns - LABEL - 1) / 8 * 8;
+    uint32_t room = (uint32_t)(canvas->columns - LABEL - 2) / 8 * 8;
     for (uint32_t first = 0, end; first < info.unit_count; first = end) {
         end = first + room + (first == 0);
         if (end + 1 >= info.unit_count) end = info.unit_count;
         stripe s = {plan, canvas, first, end, info.unit_count};
         print_stripe(&s, info.device_count, alike);
     }
-    puts("E: embedding, H: output; between them each layer's ATTN and FFN.\n"
-         "█: the whole unit here; ▁ to ▇: that part of its shards; ·: none.\n"
-         "Precisions: F: F16, 8: I8, 4: I4.\n");
+    static const char *const legend[] = {
+        "E: embedding, H: output; between them each layer's ATTN and FFN.",
+        "█: the whole unit here; ▁ to ▇: that part of its shards; ·: none.",
+        "Precisions: F: F16, 8: I8, 4: I4."};
+    for (int i = 0; i < 3; i++) cli_print_wrapped(legend[i], canvas->columns, 0, 2);
+    putchar('\n');
 }

@@ -4,7 +4,7 @@
 
 #include "plan.h"
 
-enum { NAME = 15, TABLE = 3 + NAME + 5 * 11, NOTE = 18, BAR_MOST = 24, BAR_LEAST = 6 };
+enum { NAME = 15, AMOUNT = 11, NOTE = 17, AMOUNTS = 5, BAR_MOST = 24, BAR_LEAST = 6 };
 
 const char *cli_seconds(double seconds)
 {
@@ -20,24 +20,35 @@ const char *cli_seconds(double seconds)
     return text;
 }
 
-/* --- times ------------------------------------------------------------------------------------ */
+/* --- words ------------------------------------------------------------------------------------ */
 
-static void print_time(const char *what, double seconds, double asked, double compute, double wire)
+static void print_text(const cli_canvas *canvas, const char *text)
 {
-    double sum = compute + wire > 0 ? compute + wire : 1, saved = compute + wire - seconds;
-    printf("%s %9s, asked for %s: %s; %.0f %% computing, %.0f %% on the wire (%s)", what,
-           cli_seconds(seconds), cli_seconds(asked), seconds <= asked ? "met" : "missed",
-           100 * compute / sum, 100 * wire / sum, cli_seconds(wire));
-    printf(saved > 0.005 * sum ? ",\n  less %s as devices compute batches at the same time\n" : "\n",
-           cli_seconds(saved));
+    cli_print_wrapped(text, canvas->columns, 0, 2);
 }
 
-static void print_times(const vt_plan_info *i)
+/* --- times ------------------------------------------------------------------------------------ */
+
+/* A plan that does not fit meets nothing. */
+static void print_time(const cli_canvas *canvas, const vt_plan_info *i, vt_phase phase)
 {
-    print_time("TTFT", i->ttft_s, i->ttft_qos_s, i->compute_s[VT_PHASE_PREFILL],
-               i->wire_s[VT_PHASE_PREFILL]);
-    print_time("TPOT", i->tpot_s, i->tpot_qos_s, i->compute_s[VT_PHASE_DECODE],
-               i->wire_s[VT_PHASE_DECODE]);
+    bool first = phase == VT_PHASE_PREFILL;
+    double seconds = first ? i->ttft_s : i->tpot_s, asked = first ? i->ttft_qos_s : i->tpot_qos_s;
+    double wire = i->wire_s[phase], whole = i->compute_s[phase] + wire, saved = whole - seconds;
+    char line[256];
+    size_t n = (size_t)snprintf(line, sizeof line, "%s %9s, asked for %s", first ? "TTFT" : "TPOT",
+                                cli_seconds(seconds), cli_seconds(asked));
+    if (i->is_feasible)
+        n += (size_t)snprintf(line + n, sizeof line - n, ": %s", seconds <= asked ? "met" : "missed");
+    if (wire > 0)
+        n += (size_t)snprintf(line + n, sizeof line - n,
+                              "; %.0f %% computing, %.0f %% on the wire (%s)",
+                              100 * i->compute_s[phase] / whole, 100 * wire / whole,
+                              cli_seconds(wire));
+    if (saved > 0.005 * whole)
+        snprintf(line + n, sizeof line - n, ", less %s as devices compute batches at the same time",
+                 cli_seconds(saved));
+    print_text(canvas, line);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -58,15 +69,25 @@ static void print_bar(const vt_plan_device_info *d, int columns)
     putchar(' ');
 }
 
+/* How many amounts there is room for: where not all, the last ones, which say the most. */
+static int amounts_of(const cli_canvas *canvas)
+{
+    int room = (canvas->columns - 2 - NAME - NOTE) / AMOUNT;
+    return room < 1 ? 1 : room > AMOUNTS ? AMOUNTS : room;
+}
+
 static void print_device(const cli_canvas *canvas, const vt_plan_info *info, size_t index,
                          const vt_plan_device_info *d)
 {
-    int bar = canvas->columns - TABLE - NOTE;
+    const uint64_t amounts[AMOUNTS] = {d->weight_bytes, d->kv_bytes, d->scratch_bytes,
+                                       d->memory_bytes, d->budget_bytes};
+    int shown = amounts_of(canvas);
+    int bar = canvas->columns - 3 - NAME - AMOUNTS * AMOUNT - NOTE - 1;
     if (bar > BAR_MOST) bar = BAR_MOST;
     printf("  ");
     cli_print_name(d->name, NAME);
-    printf(" %10s %10s %10s %10s %10s ", cli_bytes(d->weight_bytes), cli_bytes(d->kv_bytes),
-           cli_bytes(d->scratch_bytes), cli_bytes(d->memory_bytes), cli_bytes(d->budget_bytes));
+    for (int i = AMOUNTS - shown; i < AMOUNTS; i++) printf(" %10s", cli_bytes(amounts[i]));
+    putchar(' ');
     fputs(cli_device_colour(canvas, index), stdout);
     if (bar >= BAR_LEAST) print_bar(d, bar);
     fputs(cli_canvas_plain(canvas), stdout);
@@ -81,42 +102,13 @@ static void print_device(const cli_canvas *canvas, const vt_plan_info *info, siz
 
 static void print_devices(const vt_plan *plan, const vt_plan_info *info, const cli_canvas *canvas)
 {
+    static const char *const titles[AMOUNTS] = {"weights", "KV cache", "scratch", "together", "of"};
     vt_plan_device_info d;
-    printf("\n  %-*s %10s %10s %10s %10s %10s\n", NAME, "memory", "weights", "KV cache", "scratch",
-           "together", "of");
+    printf("\n  %-*s", NAME, "memory");
+    for (int i = AMOUNTS - amounts_of(canvas); i < AMOUNTS; i++) printf(" %10s", titles[i]);
+    putchar('\n');
     for (size_t i = 0; vt_plan_get_device(plan, i, &d) == VT_OK; i++)
         print_device(canvas, info, i, &d);
-    putchar('\n');
-}
-
-/* --- words ------------------------------------------------------------------------------------ */
-
-/* Bytes up to where a line may end: a number and its unit stay together. */
-static size_t word_bytes(const char *text)
-{
-    size_t bytes = strcspn(text, " ");
-    while (bytes && text[bytes] && text[bytes - 1] >= '0' && text[bytes - 1] <= '9')
-        bytes += 1 + strcspn(text + bytes + 1, " ");
-    return bytes;
-}
-
-/* In lines of the terminal's width, broken at spaces; the later ones are indented. */
-static void print_wrapped(const cli_canvas *canvas, const char *text)
-{
-    int column = 0;
-    while (*text) {
-        size_t bytes = word_bytes(text);
-        int width = 0;
-        for (size_t i = 0; i < bytes; i++) width += ((unsigned char)text[i] & 0xC0) != 0x80;
-        if (column > 2 && column + 1 + width > canvas->columns) {
-            printf("\n ");
-            column = 1;
-        }
-        printf("%s%.*s", column ? " " : "", (int)bytes, text);
-        column += width + (column > 0);
-        text += bytes;
-        while (*text == ' ') text++;
-    }
     putchar('\n');
 }
 
@@ -127,12 +119,13 @@ void cli_print_plan(const vt_plan *plan, const cli_canvas *canvas)
     const char *remark;
     char line[512];
     vt_plan_get_info(plan, &info);
-    print_times(&info);
+    print_time(canvas, &info, VT_PHASE_PREFILL);
+    print_time(canvas, &info, VT_PHASE_DECODE);
     print_devices(plan, &info, canvas);
     for (size_t i = 0; vt_plan_get_device(plan, i, &d) == VT_OK; i++) {
         if (!d.left_out) continue;
         snprintf(line, sizeof line, "%s is left out: %s.", d.name, d.left_out);
-        print_wrapped(canvas, line);
+        print_text(canvas, line);
     }
-    for (size_t i = 0; (remark = vt_plan_remark(plan, i)); i++) print_wrapped(canvas, remark);
+    for (size_t i = 0; (remark = vt_plan_remark(plan, i)); i++) print_text(canvas, remark);
 }
