@@ -219,11 +219,12 @@ unsigned vti_plan_lowering_order(const vti_plan_request *request,
                                  uint16_t order[VTI_PLAN_UNITS_MAX]);
 
 /* Chooses precisions not above the request's, as high as memory and QoS allow. If not even all-I4
- * meets the QoS, it is that of all-F16, all-I8 and all-I4 which fits and misses it least, by the time
- * that misses it more (of equal ones the highest: lower is not faster on every device); if all-I4
- * does not fit into memory, as few shards as possible are pruned, the same number of every ATTN, FFN and MoE unit, the least important first (the request's
- * own number does not count). *plan has the best plan for the result. Returns plan->feasible. The
- * request must be sound. */
+ * meets the QoS, it is all-F16, all-I8 or all-I4: of those that fit the one that misses it least, by
+ * the time that misses it more, and of equal ones the highest, as lower is not faster on every
+ * device. If all-I4 does not fit into memory, as few shards as possible are pruned, the same number
+ * of every ATTN, FFN and MoE unit, the least important first (the request's own number does not
+ * count). *plan has the best plan for the result. Returns plan->feasible. The request must be
+ * sound. */
 bool vti_plan_allocate(const vti_plan_request *request, const vti_plan_importance *importance,
                        const uint16_t *order, unsigned ordered, vti_plan_allocation kind,
                        void *scratch, vti_plan *plan);

@@ -27,8 +27,8 @@ struct vt_plan {
     bool has_importance;
     uint8_t highest[VTI_PLAN_UNITS_MAX], lowest[VTI_PLAN_UNITS_MAX]; /* that the model offers */
     uint8_t offered[VTI_PLAN_UNITS_MAX];                             /* bits 1 << precision */
-    uint64_t file_types[VTI_PLAN_PRECISIONS]; /* bits 1 << vti_weight_type: of weights that are at
-                                                 that precision as the highest there is */
+    uint64_t file_types[VTI_PLAN_PRECISIONS]; /* bits 1 << vti_weight_type: of units that have no
+                                                 higher precision */
     double budget_bytes[VTI_PLAN_DEVICES_MAX]; /* the file's, of devices not reached too */
     void *scratch;            /* of searches while the plan is made */
 
@@ -43,7 +43,7 @@ void vti_planning_unit_name(const vt_plan *plan, unsigned unit, char name[VTI_PL
 
 bool vti_planning_uses(const vt_plan *plan, unsigned device);
 
-/* planning_fewer.c: plans again without the devices that the best plan leaves out, and keeps what is
+/* planning_fewer.c: plans again without the devices that the plan leaves out, and keeps what is
  * better. Nothing without memory for it. */
 void vti_planning_try_fewer(vt_plan *plan);
 

@@ -397,8 +397,8 @@ static void advise_fit(advice *a)
     vt_plan *plan = a->plan;
     char lacks[AMOUNT], has[AMOUNT], pruned[PRUNED];
     if (plan->found.pruned_shards)
-        remark(plan, "Nothing fits. The plan shown is the nearest: it is at the lowest precision and "
-                     "leaves out %s, and what a device lacks is what this still lacks.",
+        remark(plan, "Nothing fits. The plan shown is the nearest: it is at the lowest precision "
+                     "and leaves out %s, and what a device lacks is what this still lacks.",
                pruned_text(plan, pruned));
     else
         remark(plan, "It does not fit. The plan shown is the nearest.");

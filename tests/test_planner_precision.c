@@ -172,7 +172,7 @@ static void as_high_as_possible(void **state)
     }
     print_message("%u of %u like the enumeration, %u mixed, %u too slow\n", same, cases, between,
                   missed);
-    assert_true(missed > cases / 20);
+    assert_true(missed > cases / 50);
     assert_true(same >= cases * 98 / 100 && between > cases / 4);
 }
 

@@ -71,8 +71,8 @@ const char *cli_bytes(uint64_t bytes);
 /* Characters of a text, which is UTF-8. */
 int cli_columns(const char *text);
 
-/* In lines of at most `columns`, broken at spaces, and a line break at the end. `column` is where the
- * first line goes on; the later ones are indented by `indent`, those after a '\n' in the text are not. */
+/* In lines of at most `columns`, broken at spaces, with a line break at the end. `column` is where
+ * the first line goes on; the later ones are indented, those after a '\n' in the text are not. */
 void cli_print_wrapped(const char *text, int columns, int column, int indent);
 
 /* One line that is rewritten in place on a terminal, once something takes more than a second:

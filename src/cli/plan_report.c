@@ -39,7 +39,8 @@ static void print_time(const cli_canvas *canvas, const vt_plan_info *i, vt_phase
     size_t n = (size_t)snprintf(line, sizeof line, "%s %9s, asked for %s", first ? "TTFT" : "TPOT",
                                 cli_seconds(seconds), cli_seconds(asked));
     if (i->is_feasible)
-        n += (size_t)snprintf(line + n, sizeof line - n, ": %s", seconds <= asked ? "met" : "missed");
+        n += (size_t)snprintf(line + n, sizeof line - n, ": %s",
+                              seconds <= asked ? "met" : "missed");
     if (wire > 0)
         n += (size_t)snprintf(line + n, sizeof line - n,
                               "; %.0f %% computing, %.0f %% on the wire (%s)",
