@@ -223,11 +223,11 @@ unsigned vti_plan_lowering_order(const vti_plan_request *request,
  * the time that misses it more, and of equal ones the highest, as lower is not faster on every
  * device. If all-I4 does not fit into memory, as few shards as possible are pruned, the same number
  * of every ATTN, FFN and MoE unit, the least important first (the request's own number does not
- * count). *plan has the best plan for the result. Returns plan->feasible. The request must be
+ * count). *plan has `planner`'s plan for the result. Returns plan->feasible. The request must be
  * sound. */
 bool vti_plan_allocate(const vti_plan_request *request, const vti_plan_importance *importance,
                        const uint16_t *order, unsigned ordered, vti_plan_allocation kind,
-                       void *scratch, vti_plan *plan);
+                       vti_plan_search_kind planner, void *scratch, vti_plan *plan);
 
 /* --- parts of it ------------------------------------------------------------------------------ */
 

@@ -34,6 +34,7 @@ unsigned vti_plan_lowering_order(const vti_plan_request *r, const vti_plan_impor
 
 typedef struct lowering {
     plan_search *s;
+    vti_plan_search_kind planner;
     const vti_plan_request *highest;
     const uint16_t *order;
     unsigned ordered;
@@ -56,6 +57,10 @@ static void set_step(lowering *l, unsigned step)
 static void search_step(lowering *l, unsigned step, const vti_plan *incumbent, vti_plan *plan)
 {
     set_step(l, step);
+    if (l->planner != VTI_SEARCH_DP) {
+        vti_plan_search(&l->request, l->planner, incumbent, l->s, plan);
+        return;
+    }
     vti_plan_start(&l->request, plan);
     vti_plan_thorough(l->s, &l->request, incumbent, plan);
     vti_plan_evaluate(&l->request, plan);
@@ -64,7 +69,7 @@ static void search_step(lowering *l, unsigned step, const vti_plan *incumbent, v
 static bool does(lowering *l, unsigned step)
 {
     vti_plan *plan = &l->s->probed;
-    if (l->highest->model->units <= FEW_UNITS) {
+    if (l->planner != VTI_SEARCH_DP || l->highest->model->units <= FEW_UNITS) {
         search_step(l, step, NULL, plan);
         if (!plan->meets_qos) return false;
     } else {
@@ -181,9 +186,10 @@ static unsigned fewest_pruned(lowering *l)
 
 bool vti_plan_allocate(const vti_plan_request *r, const vti_plan_importance *importance,
                        const uint16_t *order, unsigned ordered, vti_plan_allocation kind,
-                       void *scratch, vti_plan *plan)
+                       vti_plan_search_kind planner, void *scratch, vti_plan *plan)
 {
-    lowering l = {.s = scratch, .highest = r, .order = order, .ordered = ordered, .request = *r,
+    lowering l = {.s = scratch, .planner = planner, .highest = r, .order = order,
+                  .ordered = ordered, .request = *r,
                   .plan = plan, .step = 2 * ordered + 1};
     l.request.pruned_shards = 0;
     l.s->warm = false;

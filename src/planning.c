@@ -222,11 +222,10 @@ static void allocate(vt_plan *plan, const vti_plan_importance *importance)
     uint16_t order[VTI_PLAN_UNITS_MAX];
     unsigned ordered = vti_plan_lowering_order(&plan->request, importance,
                                                plan->per_byte && plan->has_importance, order);
-    vti_plan_allocate(&plan->request, importance, order, ordered, plan->allocation, plan->scratch,
-                      &plan->found);
+    vti_plan_allocate(&plan->request, importance, order, ordered, plan->allocation, plan->kind,
+                      plan->scratch, &plan->found);
     plan->request.pruned_shards = plan->found.pruned_shards;
-    bool changed = take_offered(plan);
-    if (!changed && plan->kind == VTI_SEARCH_DP) return;
+    if (!take_offered(plan)) return;
     uint64_t pruned[VTI_PLAN_UNITS_MAX][VTI_PLAN_PRUNABLE_MAX / 64];
     memcpy(pruned, plan->found.pruned, sizeof pruned);
     vti_plan_search(&plan->request, plan->kind, NULL, plan->scratch, &plan->found);

@@ -123,7 +123,7 @@ static void the_lowest_need_not_be_the_fastest(void **state)
         unsigned n = vti_plan_lowering_order(&c.request, &importance, false, order);
         c.request.ttft_s = c.request.tpot_s = 1e-9;
         assert_true(vti_plan_allocate(&c.request, &importance, order, n, VTI_ALLOCATE_SEARCH,
-                                      scratch, &plan));
+                                      VTI_SEARCH_DP, scratch, &plan));
         assert_true(steps_of(&plan, order, n) <= n);
         nothing_uniform_misses_less(&c.request, order, n, &plan);
         vti_plan_request r;
@@ -148,10 +148,10 @@ static void as_high_as_possible(void **state)
         unsigned n = vti_plan_lowering_order(&c.request, &importance, i % 2, order);
         vti_plan_search(&c.request, VTI_SEARCH_DP, NULL, scratch, &plan);
         c.request.ttft_s = 1e9, c.request.tpot_s = plan.tpot_s * (i % 3 ? 2 : 0.7);
-        vti_plan_allocate(&c.request, &importance, order, n, VTI_ALLOCATE_ENUMERATE, scratch,
-                          &other);
+        vti_plan_allocate(&c.request, &importance, order, n, VTI_ALLOCATE_ENUMERATE,
+                          VTI_SEARCH_DP, scratch, &other);
         bool found = vti_plan_allocate(&c.request, &importance, order, n, VTI_ALLOCATE_SEARCH,
-                                       scratch, &plan);
+                                       VTI_SEARCH_DP, scratch, &plan);
         assert_int_equal(found, other.feasible);
         unsigned steps = steps_of(&plan, order, n);
         vti_plan_request r;
@@ -166,7 +166,8 @@ static void as_high_as_possible(void **state)
         if (plan.pruned_shards && steps < 2 * n) fail_msg("case %u: pruned too early", i);
         same += steps == steps_of(&other, order, n);
         between += steps > 0 && steps < 2 * n;
-        vti_plan_allocate(&c.request, &importance, order, n, VTI_ALLOCATE_UNIFORM, scratch, &other);
+        vti_plan_allocate(&c.request, &importance, order, n, VTI_ALLOCATE_UNIFORM,
+                          VTI_SEARCH_DP, scratch, &other);
         unsigned uniform = steps_of(&other, order, n);
         assert_true(uniform == 0 || uniform == n || uniform == 2 * n);
     }
@@ -174,6 +175,41 @@ static void as_high_as_possible(void **state)
                   missed);
     assert_true(missed > cases / 50);
     assert_true(same >= cases * 98 / 100 && between > cases / 4);
+}
+
+/* Precisions are those at which the planner that was asked for finds a plan, not dp: whole layers
+ * need lower ones where devices hold a layer and a half. */
+static void other_planners(void **state)
+{
+    (void)state;
+    test_random random = {0x0be};
+    static planner_case c;
+    static vti_plan_importance importance;
+    static vti_plan plan, all_i4;
+    unsigned cases = planner_cases(400), found = 0, lower_than_dp = 0;
+    for (unsigned i = 0; i < cases; i++) {
+        uint16_t order[VTI_PLAN_UNITS_MAX];
+        precision_case(&c, &importance, &random, 2 + planner_below(&random, 3), 0.4 + i % 4 * 0.2);
+        c.request.ttft_s = c.request.tpot_s = 1e9;
+        unsigned n = vti_plan_lowering_order(&c.request, &importance, false, order);
+        vti_plan_request r;
+        lower(&c.request, order, n, 2 * n, &r);
+        if (!vti_plan_search(&r, VTI_SEARCH_LAYERS, NULL, scratch, &all_i4)) continue;
+        found++;
+        assert_true(vti_plan_allocate(&c.request, &importance, order, n, VTI_ALLOCATE_SEARCH,
+                                      VTI_SEARCH_LAYERS, scratch, &plan));
+        unsigned steps = steps_of(&plan, order, n);
+        assert_int_equal(plan.pruned_shards, 0);
+        lower(&c.request, order, n, steps, &r);
+        assert_null(planner_judge(&r, &plan));
+        for (unsigned u = 0; u < plan.units; u++)
+            assert_int_equal(plan.place[VTI_DECODE][u].exchange, 0);
+        vti_plan_allocate(&c.request, &importance, order, n, VTI_ALLOCATE_SEARCH, VTI_SEARCH_DP,
+                          scratch, &plan);
+        lower_than_dp += steps > steps_of(&plan, order, n);
+    }
+    print_message("%u of %u lower than dp\n", lower_than_dp, found);
+    assert_true(lower_than_dp > 0);
 }
 
 /* Where all-I4 lacks memory: the fewest shards are pruned, the same number of every unit, and these
@@ -195,8 +231,8 @@ static void pruning(void **state)
         for (unsigned u = 0; u < c.model.units; u++)
             for (unsigned k = 0; k < 8; k++) shard[u][k] = (float)planner_below(&random, 5);
         unsigned n = vti_plan_lowering_order(&c.request, &importance, false, order);
-        if (!vti_plan_allocate(&c.request, &importance, order, n, VTI_ALLOCATE_SEARCH, scratch,
-                               &plan) ||
+        if (!vti_plan_allocate(&c.request, &importance, order, n, VTI_ALLOCATE_SEARCH,
+                               VTI_SEARCH_DP, scratch, &plan) ||
             plan.pruned_shards == 0)
             continue;
         pruned++;
@@ -246,6 +282,7 @@ int main(void)
         cmocka_unit_test(every_step_is_monotone),
         cmocka_unit_test(as_high_as_possible),
         cmocka_unit_test(the_lowest_need_not_be_the_fastest),
+        cmocka_unit_test(other_planners),
         cmocka_unit_test(pruning),
     };
     scratch = malloc(vti_plan_scratch_bytes());
