@@ -33,6 +33,13 @@ static int write_file(const vt_plan *plan, vt_plan_form form, const char *path)
 
 /* --- comparing -------------------------------------------------------------------------------- */
 
+/* Of the units with weights. */
+static void count_precisions(const vt_plan *plan, unsigned count[VT_PRECISION_COUNT])
+{
+    vt_plan_unit_info u;
+    for (size_t i = 1; vt_plan_get_unit(plan, i, &u) == VT_OK; i++) count[u.precision]++;
+}
+
 static int print_planner(const vt_model *model, const plan_options *o, const char *planner)
 {
     vt_plan *plan;
@@ -49,8 +56,11 @@ static int print_planner(const vt_model *model, const plan_options *o, const cha
         lacks += d.shortfall_bytes;
         used += d.is_used;
     }
-    printf("%-10s %10s %10s %8u   ", planner, cli_seconds(info.ttft_s), cli_seconds(info.tpot_s),
-           used);
+    unsigned count[VT_PRECISION_COUNT] = {0};
+    count_precisions(plan, count);
+    printf("%-10s %10s %10s %7u %4u %4u %4u  ", planner, cli_seconds(info.ttft_s),
+           cli_seconds(info.tpot_s), used, count[VT_PRECISION_F16], count[VT_PRECISION_I8],
+           count[VT_PRECISION_I4]);
     if (lacks)
         printf("does not fit: %s too little\n", cli_bytes(lacks));
     else
@@ -63,7 +73,8 @@ static int compare(const vt_model *model, const plan_options *o)
 {
     const char *const *planners = vt_plan_planners();
     int code = CLI_OK;
-    printf("%-10s %10s %10s %8s   %s\n", "planner", "TTFT", "TPOT", "devices", "as asked for");
+    printf("%-10s %10s %10s %7s %4s %4s %4s  %s\n", "planner", "TTFT", "TPOT", "devices", "F16",
+           "I8", "I4", "as asked for");
     for (unsigned i = 0; planners[i] && code == CLI_OK; i++)
         code = print_planner(model, o, planners[i]);
     return code;
