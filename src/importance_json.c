@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "importance.h"
+#include "json_lines.h"
 #include "mapped_file.h"
 #include "store_format.h"
 
@@ -66,55 +67,22 @@ static json_t *channels_json(const vti_importance *im, uint32_t unit)
     return list;
 }
 
-typedef struct lines {
-    char *bytes; /* NULL: no memory */
-    size_t length, room;
-} lines;
-
-static void append(lines *t, const char *more, size_t length)
-{
-    if (t->bytes && t->length + length >= t->room) {
-        t->room = 2 * (t->length + length + 1);
-        char *grown = realloc(t->bytes, t->room);
-        if (!grown) free(t->bytes);
-        t->bytes = grown;
-    }
-    if (!t->bytes) return;
-    memcpy(t->bytes + t->length, more, length);
-    t->length += length;
-    t->bytes[t->length] = 0;
-}
-
-/* Appends a value without its last `cut` characters; takes it over. */
-static void append_json(lines *t, json_t *value, int digits, size_t cut)
-{
-    char *line = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(digits)) : NULL;
-    json_decref(value);
-    if (line) {
-        append(t, line, strlen(line) - cut);
-    } else {
-        free(t->bytes);
-        t->bytes = NULL;
-    }
-    free(line);
-}
-
 char *vti_importance_write_json(const vti_importance *im, const vti_geometry *g)
 {
-    lines t = {.bytes = calloc(1, 1), .room = 1};
+    vti_json_lines t = {0};
     bool any = false;
-    append_json(&t, head_json(im), SCORE_DIGITS, 1);
-    append(&t, ",\n\"units\":[\n", 12);
+    vti_json_append_value(&t, head_json(im), SCORE_DIGITS, JSON_COMPACT, 1);
+    vti_json_append(&t, ",\n\"units\":[\n", 12);
     for (uint32_t unit = 0; unit < im->units; unit++) {
         if (!im->measured[unit]) continue;
-        append(&t, ",\n", any ? 2 : 0);
-        append_json(&t, unit_json(im, g, unit), SCORE_DIGITS, 1);
-        append(&t, ",\"channels\":", 12);
-        append_json(&t, channels_json(im, unit), CHANNEL_DIGITS, 0);
-        append(&t, "}", 1);
+        vti_json_append(&t, ",\n", any ? 2 : 0);
+        vti_json_append_value(&t, unit_json(im, g, unit), SCORE_DIGITS, JSON_COMPACT, 1);
+        vti_json_append(&t, ",\"channels\":", 12);
+        vti_json_append_value(&t, channels_json(im, unit), CHANNEL_DIGITS, JSON_COMPACT, 0);
+        vti_json_append(&t, "}", 1);
         any = true;
     }
-    append(&t, "\n]}\n", 4);
+    vti_json_append(&t, "\n]}\n", 4);
     return t.bytes;
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json_lines.h"
+
 static const char FORMAT[] = "voltron-plan";
 enum { VERSION = 1 };
 
@@ -55,46 +57,16 @@ static json_t *head_json(const vti_plan *plan)
                      plan->tpot_s, "memory_bytes", memory);
 }
 
-typedef struct text {
-    char *bytes; /* NULL: no memory */
-    size_t length;
-} text;
-
-static void append(text *t, const char *more, size_t length)
-{
-    char *grown = t->bytes ? realloc(t->bytes, t->length + length + 1) : NULL;
-    if (!grown) free(t->bytes);
-    t->bytes = grown;
-    if (!grown) return;
-    memcpy(grown + t->length, more, length);
-    t->length += length;
-    grown[t->length] = 0;
-}
-
-/* Appends an object without its last `cut` characters; takes it over. */
-static void append_object(text *t, json_t *object, size_t cut)
-{
-    char *line = object ? json_dumps(object, JSON_REAL_PRECISION(17)) : NULL;
-    json_decref(object);
-    if (line) {
-        append(t, line, strlen(line) - cut);
-    } else {
-        free(t->bytes);
-        t->bytes = NULL;
-    }
-    free(line);
-}
-
 char *vti_plan_write_json(const vti_plan *plan)
 {
-    text t = {.bytes = calloc(1, 1)};
-    append_object(&t, head_json(plan), 1);
-    append(&t, ",\n\"units\": [\n", 12);
+    vti_json_lines t = {0};
+    vti_json_append_value(&t, head_json(plan), 17, 0, 1);
+    vti_json_append(&t, ",\n\"units\": [\n", 12);
     for (unsigned u = 0; u < plan->units; u++) {
-        append_object(&t, unit_json(plan, u), 0);
-        append(&t, ",\n", u + 1 < plan->units ? 2 : 0);
+        vti_json_append_value(&t, unit_json(plan, u), 17, 0, 0);
+        vti_json_append(&t, ",\n", u + 1 < plan->units ? 2 : 0);
     }
-    append(&t, "\n]}\n", 4);
+    vti_json_append(&t, "\n]}\n", 4);
     return t.bytes;
 }
 
