@@ -250,12 +250,18 @@ static vt_status adopt(const vt_cluster *c, vti_cluster_plan *p, vt_error *err)
                         "the plan", name, vti_precision_name(p->plan.precision[u]),
                         vti_precision_name(p->request.precision[u]));
     }
-    bool narrow = false;
-    for (unsigned u = 0; u < p->plan.units; u++)
+    bool narrow = false, copied = false;
+    for (unsigned u = 0; u < p->plan.units; u++) {
         for (int phase = 0; phase < VTI_PHASES; phase++) {
             narrow |= p->plan.place[phase][u].wire != VTI_WIRE_F32;
             p->plan.place[phase][u].wire = VTI_WIRE_F32;
         }
+        copied |= p->plan.replica[u] != 0;
+        p->plan.replica[u] = 0;
+    }
+    if (copied)
+        vti_log(&c->log, VT_LOG_WARNING, "keys and values are not copied to a second device, "
+                                         "whatever the plan says");
     if (narrow)
         vti_log(&c->log, VT_LOG_WARNING, "activations travel as F32, whatever the plan says");
     p->request.precision[0] = p->plan.precision[0];

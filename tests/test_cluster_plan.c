@@ -436,6 +436,11 @@ static void mixed_precisions_on_several_devices(void **state)
         change(plan, units[i], "\"precision\": \"F16\"",
                i % 2 ? "\"precision\": \"I4\" " : "\"precision\": \"I8\" ");
     change(plan, "\"unit\": 7,", "\"wire\": \"F32\"", "\"wire\": \"F16\"");
+    char *copied = malloc(strlen(plan) + 32), *at = strstr(plan, "\"unit\": 3,");
+    assert_true(copied && at);
+    sprintf(copied, "%.*s\"replica\": 1, %s", (int)(at - plan), plan, at);
+    free(plan);
+    plan = copied;
     params = vt_cluster_params_default();
     params.plan_json = plan;
     params.log = (vt_log){keep_log, &log};
@@ -447,6 +452,7 @@ static void mixed_precisions_on_several_devices(void **state)
     if (tell(model, cluster, together, &err) != VT_OK) fail_msg("%s", err.message);
     assert_memory_equal(together, alone, sizeof alone);
     assert_non_null(strstr(log.text, "activations travel as F32"));
+    assert_non_null(strstr(log.text, "keys and values are not copied"));
     vt_cluster_close(cluster);
     vt_model_close(model);
     free(plan);
